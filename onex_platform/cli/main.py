@@ -1,0 +1,58 @@
+"""Entry point of `onex`: finds the noun's module, runs it, turns errors into one clear sentence."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from onex_platform import __version__
+
+# noun -> (module, one line for --help); the module is imported only when its noun is used.
+COMMANDS = {
+    "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
+    "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
+    "settings": ("onex_platform.cli.settings", "Show the settings in force and their source."),
+    "simulate": ("onex_platform.cli.simulate", "Play a simulated fleet to Kafka or to files."),
+    "stack": ("onex_platform.cli.stack", "Start, stop and inspect the embedded servers."),
+    "topics": ("onex_platform.cli.topics", "List the topic catalogue and create its topics."),
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="onex")
+def cli() -> None:
+    """Run and inspect the ONEX platform: stack, database, topics, fleet, registry."""
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Run `onex`; an `OnexError` becomes one line on stderr and its exit code."""
+    try:
+        return cli.main(args=argv, prog_name="onex")
+    except Exception as error:
+        from onex_platform.errors import OnexError
+
+        if not isinstance(error, OnexError):
+            raise
+        click.secho(f"error: {error.message}", fg="red", err=True)
+        if error.hint:
+            click.echo(f"  {error.hint}", err=True)
+        click.echo(f"  correlation id {error.correlation_id}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,1 @@
+"""Clients of outside servers, opened and closed here and nowhere else."""

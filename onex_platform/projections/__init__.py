@@ -1,0 +1,1 @@
+"""Projections: the registry's current state in PostgreSQL, its one writer and its readers."""

@@ -1,0 +1,1 @@
+"""A seeded fleet: whole node lives with everything that goes wrong in them."""
