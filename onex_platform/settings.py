@@ -205,7 +205,7 @@ class EffectiveValue:
 
 
 def load_settings() -> Settings:
-    """The settings of this process; a wrong value is named with its variable and what is allowed."""
+    """This process's settings; a wrong value is named with its variable and what is allowed."""
     _refuse_unknown_variables()
     try:
         return Settings()
