@@ -1,0 +1,163 @@
+"""From a record's bytes to an envelope and a payload of the newest version, or a reason to park.
+
+Old payload versions are lifted step by step by registered upcasters. A kind or version that this
+release does not know is parked, never dropped: after an upgrade the parked bytes are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from onex_platform.domain import payloads as p
+from onex_platform.domain.events import EnumEventKind
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+PAYLOADS: Mapping[EnumEventKind, type[p.Payload]] = {
+    EnumEventKind.NODE_INTROSPECTION: p.IntrospectionPayload,
+    EnumEventKind.NODE_HEARTBEAT: p.HeartbeatPayload,
+    EnumEventKind.NODE_SHUTDOWN: p.ShutdownPayload,
+    EnumEventKind.NODE_ACK: p.AckPayload,
+    EnumEventKind.INTROSPECTION_REQUESTED: p.IntrospectionRequestedPayload,
+    EnumEventKind.NODE_ACCEPTED: p.AcceptedPayload,
+    EnumEventKind.ACK_REQUESTED: p.AckRequestedPayload,
+    EnumEventKind.NODE_REGISTERED: p.RegisteredPayload,
+    EnumEventKind.REGISTRATION_FAILED: p.RegistrationFailedPayload,
+    EnumEventKind.ACK_TIMED_OUT: p.TimeoutPayload,
+    EnumEventKind.LIVENESS_EXPIRED: p.TimeoutPayload,
+    EnumEventKind.NODE_DEREGISTERED: p.DeregisteredPayload,
+    EnumEventKind.WORKFLOW_STARTED: p.WorkflowPayload,
+    EnumEventKind.WORKFLOW_COMPLETED: p.WorkflowPayload,
+    EnumEventKind.WORKFLOW_FAILED: p.WorkflowFailedPayload,
+    EnumEventKind.BREAKER_STATE_CHANGED: p.BreakerStateChangedPayload,
+    EnumEventKind.ERROR_DETECTED: p.ErrorDetectedPayload,
+}
+
+
+class EnumParkReason(StrEnum):
+    """Why a record could not enter the log; the original bytes are kept with it."""
+
+    TOO_LARGE = "too_large"
+    NO_VALUE = "no_value"
+    NOT_JSON = "not_json"
+    BAD_ENVELOPE = "bad_envelope"
+    UNKNOWN_EVENT_TYPE = "unknown_event_type"
+    WRONG_EVENT_TYPE = "wrong_event_type"
+    UNKNOWN_VERSION = "unknown_version"
+    BAD_PAYLOAD = "bad_payload"
+    BAD_NODE_ID = "bad_node_id"
+    BAD_TENANT = "bad_tenant"
+    BEYOND_LEDGER = "beyond_ledger"
+
+
+class Unreadable(Exception):  # noqa: N818 - a verdict that travels up to the intake, not an error
+    """A record can't become an event; `reason` and `detail` go into the parking lot."""
+
+    def __init__(self, reason: EnumParkReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class ModelEventEnvelope(BaseModel):
+    """The envelope around every payload. Unknown fields are kept; a naive timestamp is refused."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    event_id: UUID
+    event_type: str
+    source: str = ""
+    correlation_id: UUID | None = None
+    timestamp: Annotated[AwareDatetime, Field(description="the sender's clock: informs only")]
+    schema_version: Annotated[int, Field(ge=1)] = 1
+    tenant: str | None = None
+    payload: dict[str, Any]
+
+
+class UpcasterRegistry:
+    """Functions that lift a payload of one kind from one version to the next."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[EnumEventKind, int], Upcaster] = {}
+
+    def register(self, kind: EnumEventKind, from_version: int, step: Upcaster) -> None:
+        if (kind, from_version) in self._steps:
+            raise ValueError(f"{kind} version {from_version} has an upcaster already")
+        self._steps[kind, from_version] = step
+
+    def current_version(self, kind: EnumEventKind) -> int:
+        version = 1
+        while (kind, version) in self._steps:
+            version += 1
+        return version
+
+    def upcast(self, kind: EnumEventKind, version: int, payload: dict[str, Any]) -> dict[str, Any]:
+        """`payload` in the newest version; raises `Unreadable` for a version we don't know yet."""
+        newest = self.current_version(kind)
+        if version > newest:
+            raise Unreadable(
+                EnumParkReason.UNKNOWN_VERSION,
+                f"schema_version {version} of {kind} is newer than {newest}, the newest known here",
+            )
+        for step in range(version, newest):
+            payload = self._steps[kind, step](dict(payload))
+        return payload
+
+
+UPCASTERS = UpcasterRegistry()
+
+
+def parse_envelope(value: bytes) -> ModelEventEnvelope:
+    """The envelope in `value`; raises `Unreadable` with the field, the value and the rule."""
+    try:
+        document = from_json(value, allow_inf_nan=False)
+    except ValueError as error:
+        raise Unreadable(EnumParkReason.NOT_JSON, str(error)) from None
+    if b"\\u0000" in value and _holds_nul(document):
+        # PostgreSQL stores no NUL in text or JSONB: one such record would sink its whole batch.
+        raise Unreadable(EnumParkReason.BAD_PAYLOAD, "a string holds the character U+0000")
+    try:
+        return ModelEventEnvelope.model_validate(document)
+    except ValidationError as error:
+        raise Unreadable(EnumParkReason.BAD_ENVELOPE, explain(error)) from None
+
+
+def parse_payload(
+    kind: EnumEventKind,
+    payload: dict[str, Any],
+    version: int = 1,
+    upcasters: UpcasterRegistry = UPCASTERS,
+) -> p.Payload:
+    """The typed payload of `kind`; raises `Unreadable` with the field, the value and the rule."""
+    try:
+        return PAYLOADS[kind].model_validate(upcasters.upcast(kind, version, payload))
+    except ValidationError as error:
+        raise Unreadable(EnumParkReason.BAD_PAYLOAD, explain(error)) from None
+
+
+def explain(error: ValidationError) -> str:
+    """One sentence per broken field: name, value, rule."""
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'document'}="
+        f"{_shortened(problem.get('input'))}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False)
+    )
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\x00" in value
+    if isinstance(value, dict):
+        return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())
+    return isinstance(value, list) and any(map(_holds_nul, value))

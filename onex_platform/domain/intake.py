@@ -1,0 +1,186 @@
+"""The door of the log: a Kafka record becomes an event, or is parked with its reason.
+
+Every record that is read leaves here as one or the other; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from onex_platform.domain.deadlines import Durations
+from onex_platform.domain.envelope import (
+    UPCASTERS,
+    EnumParkReason,
+    ModelEventEnvelope,
+    Unreadable,
+    UpcasterRegistry,
+    parse_envelope,
+    parse_payload,
+)
+from onex_platform.domain.events import EVENT_TYPE_PREFIX, EnumEventKind, LogEvent, Provenance
+from onex_platform.domain.identity import (
+    REGISTRATION_DOMAIN,
+    EntityKey,
+    NodeIdentity,
+    identify_node,
+)
+from onex_platform.domain.payloads import (
+    NodePayload,
+    Payload,
+    TimeoutPayload,
+)
+
+TENANT_HEADER = "x-tenant"
+_TENANT = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRecord:
+    """A Kafka record as it was read, and what the catalogue says about its topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime | None
+    append_time: bool  # the broker's clock set the timestamp, not the producer's
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes] = field(default_factory=dict)
+    kind: EnumEventKind
+    legacy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A record that can't enter the log, for the parking lot."""
+
+    record: RawRecord
+    reason: EnumParkReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeRules:
+    """What is in force while a batch is read; nothing of it is consulted again on replay."""
+
+    default_tenant: str
+    durations: Durations
+    max_event_bytes: int = 1024 * 1024
+    ledger_floor: datetime | None = None
+    upcasters: UpcasterRegistry = UPCASTERS
+
+
+def admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent | Parked:
+    """`record` as an event that has no position yet, or parked.
+
+    `read_at` bounds the time of records whose timestamp the producer set.
+    """
+    try:
+        return _admit(record, rules, read_at)
+    except Unreadable as verdict:
+        return Parked(record, verdict.reason, verdict.detail)
+
+
+def _admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent:
+    if record.value is None:
+        raise Unreadable(EnumParkReason.NO_VALUE, "the record has no value; events need a payload")
+    if len(record.value) > rules.max_event_bytes:
+        raise Unreadable(
+            EnumParkReason.TOO_LARGE,
+            f"{len(record.value)} bytes; at most {rules.max_event_bytes} are allowed",
+        )
+    envelope = parse_envelope(record.value)
+    _check_event_type(envelope, record)
+    _check_ledger(envelope, record.kind, rules)
+    payload = parse_payload(record.kind, envelope.payload, envelope.schema_version, rules.upcasters)
+    tenant = _tenant_of(record, envelope, rules)
+    node_id, identity = _identity_of(payload, envelope, tenant)
+    occurred_at = occurrence_time(record, read_at)
+    return LogEvent(
+        position=0,
+        kind=record.kind,
+        event_id=envelope.event_id,
+        entity=EntityKey(REGISTRATION_DOMAIN, identity.entity_id),
+        tenant=tenant,
+        node_id=node_id,
+        node_name=identity.node_name,
+        epoch=payload.epoch if isinstance(payload, NodePayload) else None,
+        occurred_at=occurred_at,
+        payload=payload,
+        deadline=(
+            payload.deadline.astimezone(UTC)
+            if isinstance(payload, TimeoutPayload)
+            else rules.durations.granted_by(record.kind, occurred_at)
+        ),
+        reported_at=envelope.timestamp.astimezone(UTC),
+        correlation_id=envelope.correlation_id,
+        provenance=Provenance(topic=record.topic, partition=record.partition, offset=record.offset),
+    )
+
+
+def occurrence_time(record: RawRecord, read_at: datetime) -> datetime:
+    """When the event occurred: by the broker's clock, or bounded by ours where it has none."""
+    if record.timestamp is None:
+        return read_at
+    return record.timestamp if record.append_time else min(record.timestamp, read_at)
+
+
+def clock_skew(event: LogEvent) -> timedelta | None:
+    """How far the sender's clock is ahead of the broker's (negative: behind). Informs only."""
+    return None if event.reported_at is None else event.reported_at - event.occurred_at
+
+
+def _check_event_type(envelope: ModelEventEnvelope, record: RawRecord) -> None:
+    if envelope.event_type == record.kind.event_type:
+        return
+    if record.legacy and not envelope.event_type.startswith(EVENT_TYPE_PREFIX):
+        return  # a legacy topic's events carry names from before the platform's namespace
+    known = envelope.event_type in {kind.event_type for kind in EnumEventKind}
+    raise Unreadable(
+        EnumParkReason.WRONG_EVENT_TYPE if known else EnumParkReason.UNKNOWN_EVENT_TYPE,
+        f"event_type={envelope.event_type!r}; this topic carries {record.kind.event_type!r}",
+    )
+
+
+def _check_ledger(envelope: ModelEventEnvelope, kind: EnumEventKind, rules: IntakeRules) -> None:
+    """An event from before the ledger's memory might be a duplicate whose id was pruned."""
+    if kind is EnumEventKind.NODE_HEARTBEAT or rules.ledger_floor is None:
+        return
+    if envelope.timestamp < rules.ledger_floor:
+        raise Unreadable(
+            EnumParkReason.BEYOND_LEDGER,
+            f"timestamp={envelope.timestamp.isoformat()} is before {rules.ledger_floor.isoformat()}"
+            ", as far as event ids are remembered; it may be a duplicate",
+        )
+
+
+def _tenant_of(record: RawRecord, envelope: ModelEventEnvelope, rules: IntakeRules) -> str:
+    header = record.headers.get(TENANT_HEADER)
+    claimed = header.decode("utf-8", "replace") if header is not None else envelope.tenant
+    if header is not None and envelope.tenant not in (None, claimed):
+        raise Unreadable(
+            EnumParkReason.BAD_TENANT,
+            f"header {TENANT_HEADER}={claimed!r} and tenant={envelope.tenant!r} contradict",
+        )
+    tenant = rules.default_tenant if claimed is None else claimed
+    if len(tenant) > 63 or not _TENANT.fullmatch(tenant):
+        raise Unreadable(
+            EnumParkReason.BAD_TENANT,
+            f"tenant={tenant[:80]!r}; expected lower-case words joined by '-', at most 63 long",
+        )
+    return tenant
+
+
+def _identity_of(
+    payload: Payload, envelope: ModelEventEnvelope, tenant: str
+) -> tuple[str | None, NodeIdentity]:
+    if isinstance(payload, NodePayload):
+        try:
+            return payload.node_id, identify_node(payload.node_id, tenant)
+        except ValueError as error:
+            raise Unreadable(EnumParkReason.BAD_NODE_ID, str(error)) from None
+    # An event about many nodes belongs to none: its own id is its place in the log.
+    return None, NodeIdentity(envelope.event_id, None)
