@@ -1,0 +1,151 @@
+"""Connections to PostgreSQL: opened here, always with psycopg 3, UTC and bounded waiting.
+
+The server's and the driver's errors leave through `translated`, which turns "not there" and "too
+slow" into the platform's errors and counts them in the caller's breaker. A violated constraint or
+a wrong statement is a defect of ours and passes as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import psycopg
+from psycopg import errors as server_errors
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from onex_platform.errors import (
+    ConfigurationError,
+    InfraConnectionError,
+    InfraError,
+    InfraTimeoutError,
+)
+from onex_platform.resilience import CircuitBreaker
+from onex_platform.settings import PostgresSettings, Settings
+from onex_platform.telemetry import redact
+
+_DRIVER = "postgresql+psycopg"
+_TOO_SLOW = (
+    server_errors.QueryCanceled,
+    server_errors.LockNotAvailable,
+    server_errors.IdleInTransactionSessionTimeout,
+    server_errors.TransactionTimeout,
+    psycopg.errors.ConnectionTimeout,
+)
+
+
+def open_engine(settings: Settings) -> Engine:
+    """The pool of this process; whoever opens it disposes of it. Nothing is connected yet."""
+    postgres = settings.postgres
+    return create_engine(
+        database_address(postgres),
+        connect_args=session_arguments(postgres),
+        pool_size=postgres.pool_size,
+        max_overflow=0,
+        pool_timeout=postgres.connect_timeout_seconds,
+        # A server that was restarted costs one round trip here instead of a failed batch.
+        pool_pre_ping=True,
+        # Row values belong neither in logs nor in error messages.
+        hide_parameters=True,
+    )
+
+
+def database_address(postgres: PostgresSettings) -> URL:
+    """The platform database's address, with the driver named whatever the setting spelled."""
+    if postgres.url is None:
+        raise ConfigurationError(
+            "No PostgreSQL address is known.",
+            hint="Start the embedded server with `onex stack up`, or set ONEX_POSTGRES_URL.",
+        )
+    try:
+        return make_url(postgres.url.get_secret_value()).set(drivername=_DRIVER)
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            f"ONEX_POSTGRES_URL={redact(postgres.url.get_secret_value())!r} can't be parsed.",
+            hint="Expected postgresql://user:password@host:port/database; "
+            "write special characters of the password in percent form.",
+        ) from None
+
+
+def session_arguments(
+    postgres: PostgresSettings, *, statement_timeout_seconds: float | None = None
+) -> dict[str, Any]:
+    """What every session of ours is opened with; a statement time-out of 0 means none."""
+    statement_timeout = (
+        postgres.statement_timeout_seconds
+        if statement_timeout_seconds is None
+        else statement_timeout_seconds
+    )
+    ours = {
+        "timezone": "UTC",
+        "statement_timeout": f"{statement_timeout * 1000:.0f}ms",
+        "lock_timeout": f"{postgres.lock_timeout_seconds * 1000:.0f}ms",
+        # A statement whose client died gives its locks back soon.
+        "client_connection_check_interval": "2s",
+    }
+    theirs = cast("str", database_address(postgres).query.get("options", ""))
+    return {
+        "application_name": postgres.application_name,
+        "connect_timeout": math.ceil(postgres.connect_timeout_seconds),
+        "options": " ".join([theirs, *(f"-c {name}={value}" for name, value in ours.items())]),
+        # A peer that vanished is noticed within a minute, not after the system's two hours.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
+
+
+@contextmanager
+def translated(breaker: CircuitBreaker) -> Iterator[None]:
+    """Run the block if the breaker lets it; PostgreSQL's failures leave as ours, and count."""
+    with breaker.guard():
+        try:
+            yield
+        except (DBAPIError, psycopg.Error, PoolTimeout) as error:
+            failure = _translate(error)
+            if failure is None:
+                raise
+            raise failure from error
+
+
+@contextmanager
+def transaction(engine: Engine, breaker: CircuitBreaker) -> Iterator[Connection]:
+    """One guarded transaction: committed when the block ends, rolled back when it raises."""
+    with translated(breaker), engine.begin() as connection:
+        yield connection
+
+
+def driver_connection(connection: Connection) -> psycopg.Connection[Any]:
+    """psycopg's own connection, for COPY, inside the same transaction as `connection`."""
+    return cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+
+
+def _translate(error: Exception) -> InfraError | None:
+    if isinstance(error, PoolTimeout):
+        return InfraTimeoutError(
+            "No PostgreSQL connection of the pool came free in time.",
+            hint="Raise ONEX_POSTGRES_POOL_SIZE, or look for transactions that stay open.",
+        )
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    text = " ".join(str(cause).split())
+    if isinstance(cause, _TOO_SLOW):
+        return InfraTimeoutError(
+            f"PostgreSQL did not finish in time: {text}.",
+            hint="The limits are ONEX_POSTGRES_CONNECT_TIMEOUT_SECONDS, "
+            "ONEX_POSTGRES_STATEMENT_TIMEOUT_SECONDS and ONEX_POSTGRES_LOCK_TIMEOUT_SECONDS.",
+        )
+    if isinstance(cause, server_errors.SerializationFailure | server_errors.DeadlockDetected):
+        return InfraError(
+            f"PostgreSQL rolled the transaction back for a rival one: {text}.",
+            hint="Nothing was written; run it again.",
+        )
+    if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
+        return InfraConnectionError(
+            f"PostgreSQL can't be reached or refused us: {text}.",
+            hint="Check ONEX_POSTGRES_URL, or the embedded server with `onex stack status`.",
+        )
+    return None
