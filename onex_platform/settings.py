@@ -2,28 +2,42 @@
 
 Variables are `ONEX_<GROUP>_<NAME>`, read from the process environment and from a `.env` file in
 the working directory (the environment wins). An address that is not set means the embedded stack:
-`onex_platform.stack.attach` fills it in. Nothing else in the package reads `os.environ`.
+`onex_platform.stack.attach` fills it in. How variables are named, found and explained stands in
+`onex_platform.environment`.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from onex_platform.environment import (
+    ENV_FILE,
+    PREFIX,
+    WHERE_LISTED,
+    explain,
+    path_of,
+    refuse_unknown_variables,
+)
 from onex_platform.errors import ConfigurationError
-from onex_platform.telemetry import REDACTED, redact
 
-PREFIX = "ONEX_"
-ENV_FILE = Path(".env")
+_KAFKA_PORT = 9092
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
+Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class _Group(BaseModel):
@@ -36,19 +50,23 @@ class PostgresSettings(_Group):
     url: SecretStr | None = Field(None, description="platform database; unset: embedded server")
     dagster_url: SecretStr | None = Field(None, description="database of Dagster's own storage")
     pool_size: int = Field(8, ge=1, le=200, description="connections kept per process")
+    application_name: str = Field(
+        "onex-platform", max_length=63, description="how our sessions are named on the server"
+    )
     connect_timeout_seconds: Seconds = 5
     statement_timeout_seconds: Seconds = 60
+    lock_timeout_seconds: Seconds = Field(
+        30, description="longest wait for a row, a table or the turn to migrate"
+    )
 
-    @model_validator(mode="after")
-    def _urls_are_postgres(self) -> Self:
-        for name in ("url", "dagster_url"):
-            secret: SecretStr | None = getattr(self, name)
-            if secret is not None and not secret.get_secret_value().startswith("postgresql"):
-                raise ValueError(
-                    f"{name}={redact(secret.get_secret_value())!r} is not a PostgreSQL address; "
-                    "expected postgresql://user:password@host:port/database"
-                )
-        return self
+    @field_validator("url", "dagster_url")
+    @classmethod
+    def _is_postgres(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not re.match(r"postgresql(\+\w+)?://", url.get_secret_value()):
+            raise ValueError(
+                "not a PostgreSQL address; expected postgresql://user:password@host:port/database"
+            )
+        return url
 
 
 class KafkaSettings(_Group):
@@ -64,21 +82,38 @@ class KafkaSettings(_Group):
     ssl_certificate_location: Path | None = None
     ssl_key_location: Path | None = None
     ssl_key_password: SecretStr | None = None
+    connect_timeout_seconds: Seconds = Field(5, description="longest wait for a broker's port")
     request_timeout_seconds: Seconds = 30
+    delivery_timeout_seconds: Seconds = Field(
+        120, description="longest wait for the acknowledgement of a record"
+    )
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _are_addresses(cls, servers: str | None) -> str | None:
+        if servers is not None:
+            _host_ports(servers)
+        return servers
 
     @model_validator(mode="after")
     def _security_is_complete(self) -> Self:
         if self.security_protocol.startswith("SASL") and self.sasl_mechanism is None:
             raise ValueError(
-                f"security_protocol={self.security_protocol!r} needs sasl_mechanism to be set"
+                f"ONEX_KAFKA_SECURITY_PROTOCOL={self.security_protocol!r} "
+                "needs ONEX_KAFKA_SASL_MECHANISM"
             )
         if self.sasl_mechanism not in (None, "OAUTHBEARER") and not (
             self.sasl_username and self.sasl_password
         ):
             raise ValueError(
-                f"sasl_mechanism={self.sasl_mechanism!r} needs sasl_username and sasl_password"
+                f"ONEX_KAFKA_SASL_MECHANISM={self.sasl_mechanism!r} "
+                "needs ONEX_KAFKA_SASL_USERNAME and ONEX_KAFKA_SASL_PASSWORD"
             )
         return self
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """The bootstrap servers as (host, port), in the order given; empty when none is set."""
+        return _host_ports(self.bootstrap_servers) if self.bootstrap_servers else []
 
     def client_config(self) -> dict[str, str | int]:
         """The librdkafka properties that every client of ours shares."""
@@ -120,7 +155,8 @@ class SparkSettings(_Group):
     def _one_of_both(self) -> Self:
         if self.remote and self.master:
             raise ValueError(
-                f"remote={self.remote!r} and master={self.master!r} exclude each other; unset one"
+                f"ONEX_SPARK_REMOTE={self.remote!r} and ONEX_SPARK_MASTER={self.master!r} "
+                "exclude each other; unset one"
             )
         return self
 
@@ -162,8 +198,28 @@ class StackSettings(_Group):
     cache: Path = Field(
         Path("~/.cache/onex-platform"), description="resolved jars, shared by all stacks"
     )
-    start_timeout_seconds: Seconds = 90
+    start_timeout_seconds: Seconds = Field(90, description="until a started server must answer")
+    resolve_timeout_seconds: Seconds = Field(900, description="for fetching one set of jars")
     kafka_heap: str = Field("512m", pattern=r"^\d+[mg]$")
+    postgres_port: Port | None = Field(None, description="unset: the last one, else any free port")
+    kafka_port: Port | None = Field(None, description="unset: the last one, else any free port")
+    spark_port: Port | None = Field(None, description="unset: the last one, else any free port")
+    min_free_mb: int = Field(
+        1024, ge=0, description="space that folder and cache must have before a server starts"
+    )
+    resolver: Literal["auto", "maven", "ivy"] = Field(
+        "auto", description="fetches the jars; auto: mvn if it is on PATH, else pyspark's Ivy"
+    )
+    maven_settings: Path | None = Field(
+        None, description="settings.xml for mvn; unset: the one mvn finds itself"
+    )
+    ivy_settings: Path | None = Field(
+        None, description="ivysettings.xml for Ivy; unset: ~/.ivy2/ivysettings.xml if it exists"
+    )
+    java_home: Path | None = Field(
+        default_factory=lambda: path_of("JAVA_HOME"),
+        description="a Java 17 or newer; unset: JAVA_HOME, else java on PATH",
+    )
 
 
 class Settings(BaseSettings):
@@ -174,6 +230,7 @@ class Settings(BaseSettings):
         env_file=ENV_FILE,
         env_nested_delimiter="_",
         env_nested_max_split=1,
+        env_ignore_empty=True,
         extra="ignore",
         frozen=True,
     )
@@ -191,93 +248,34 @@ class Settings(BaseSettings):
     breaker: BreakerSettings = BreakerSettings()
     registration: RegistrationSettings = RegistrationSettings()
     log: LogSettings = LogSettings()
-    stack: StackSettings = StackSettings()
-
-
-@dataclass(frozen=True)
-class EffectiveValue:
-    """One row of `onex settings`: what is in force, and who said so."""
-
-    variable: str
-    value: str
-    source: str
-    description: str
+    stack: StackSettings = Field(default_factory=StackSettings)
 
 
 def load_settings() -> Settings:
     """This process's settings; a wrong value is named with its variable and what is allowed."""
-    _refuse_unknown_variables()
+    refuse_unknown_variables(Settings)
     try:
         return Settings()
     except ValidationError as error:
         raise ConfigurationError(
-            "Wrong settings: " + "; ".join(_explain(error)) + ".",
-            hint="`onex settings --help` lists every variable.",
+            "Wrong settings: " + "; ".join(explain(error, Settings)) + ".", hint=WHERE_LISTED
         ) from None
-
-
-def effective_values(settings: Settings) -> list[EffectiveValue]:
-    """Every setting with its value, secrets hidden, and the place it came from."""
-    in_file = _dotenv_names()
-    rows = []
-    for variable, value, description in _leaves(settings):
-        if variable in _names(os.environ):
-            source = "environment"
-        elif variable in in_file:
-            source = str(ENV_FILE)
-        else:
-            source = "default"
-        rows.append(EffectiveValue(variable, _show(value), source, description))
-    return rows
-
-
-def _leaves(settings: BaseModel, prefix: str = PREFIX) -> Iterator[tuple[str, Any, str]]:
-    for name, field in type(settings).model_fields.items():
-        value = getattr(settings, name)
-        if isinstance(value, BaseModel):
-            yield from _leaves(value, f"{prefix}{name.upper()}_")
-        else:
-            yield f"{prefix}{name.upper()}", value, field.description or ""
-
-
-def _show(value: Any) -> str:
-    if value is None:
-        return ""
-    return REDACTED if isinstance(value, SecretStr) else redact(str(value))
 
 
 def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
-def _names(variables: Mapping[str, Any]) -> set[str]:
-    return {name.upper() for name in variables if name.upper().startswith(PREFIX)}
-
-
-def _dotenv_names() -> set[str]:
-    from dotenv import dotenv_values
-
-    return _names(dotenv_values(ENV_FILE))
-
-
-def _refuse_unknown_variables() -> None:
-    """A misspelled variable would silently leave its default in force; it is an error instead."""
-    known = [variable for variable, _, _ in _leaves(Settings.model_construct())]
-    for unknown in sorted((_names(os.environ) | _dotenv_names()) - set(known)):
-        near = difflib.get_close_matches(unknown, known, n=1)
-        raise ConfigurationError(
-            f"{unknown} is not a setting.",
-            hint=f"Did you mean {near[0]}?" if near else "`onex settings` lists every variable.",
-        )
-
-
-def _explain(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False):
-        path = [str(part) for part in problem["loc"]]
-        variable = PREFIX + "_".join(path).upper()
-        message = problem["msg"].removeprefix("Value error, ")
-        value = problem.get("input")
-        shown = "" if isinstance(value, BaseModel | dict) else f"={redact(str(value))!r}"
-        if any(word in variable for word in ("PASSWORD", "SECRET")):
-            shown = f"={REDACTED!r}"
-        yield f"{variable}{shown}: {message}"
+def _host_ports(servers: str) -> list[tuple[str, int]]:
+    pairs = []
+    for server in servers.split(","):
+        try:
+            address = urlsplit(f"//{server.strip()}")
+            if not address.hostname or address.path or address.username is not None:
+                raise ValueError
+            pairs.append((address.hostname, address.port or _KAFKA_PORT))
+        except ValueError:
+            raise ValueError(
+                f"{server.strip()!r} is not an address; expected host:port,host:port"
+            ) from None
+    return pairs

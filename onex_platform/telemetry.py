@@ -20,14 +20,16 @@ _correlation_id: ContextVar[UUID | None] = ContextVar("correlation_id", default=
 REDACTED = "***"
 
 _SECRET_NAME = (
-    r"(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential)s?"
+    r"(?:password|passwd|pwd|passphrase|secret|token|credential"
+    r"|(?:api|access|private|secret|signing|account)[_-]?key)s?"
 )
 # The word before the sign may carry a prefix ("sasl.password", "AWS_SECRET_ACCESS_KEY").
 _SECRET_PAIR = re.compile(
     rf"""(?ix) (?P<name> ["']? [\w.\-]* {_SECRET_NAME} ["']? ) (?P<sign> \s*[:=]\s* )
          (?P<value> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^\s,;&)}}\]]+ )"""
 )
-_URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]*://[^\s:/@]*:)[^\s@/]+(?=@)", re.I)
+# A password may hold "/" and "@" without being escaped: everything up to the last "@" goes.
+_URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]*://[^\s:/@]*:)\S+(?=@)", re.I)
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=\-]{8,}")
 _SECRET_KEY = re.compile(rf"(?i){_SECRET_NAME}$")
 
@@ -47,9 +49,12 @@ def redact_value(name: str, value: Any) -> Any:
         return redact(value)
     if isinstance(value, Mapping):
         return {key: redact_value(str(key), item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set | frozenset):
         return [redact_value(name, item) for item in value]
-    return value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    # Renderers would print the object's repr, past every redaction: an error, a model, bytes.
+    return redact(repr(value) if isinstance(value, BaseException | bytes) else str(value))
 
 
 def current_correlation_id() -> UUID:
@@ -79,7 +84,11 @@ def _add_correlation_id(
 def _redact_event(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    return {name: redact_value(name, value) for name, value in event.items()}
+    return {
+        # structlog's own entries are objects that its formatter still needs.
+        name: value if name.startswith("_") else redact_value(name, value)
+        for name, value in event.items()
+    }
 
 
 def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "console") -> None:
@@ -89,6 +98,7 @@ def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _add_correlation_id,
         structlog.processors.format_exc_info,

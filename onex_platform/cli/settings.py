@@ -7,10 +7,17 @@ from dataclasses import asdict
 
 import click
 
-from onex_platform.settings import effective_values, load_settings
+from onex_platform.environment import describe_variables, effective_values
+from onex_platform.settings import Settings, load_settings
 
 
-@click.command("settings")
+class _ListsVariables(click.Command):
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Variables"):
+            formatter.write_dl(describe_variables(Settings))
+
+
+@click.command("settings", cls=_ListsVariables)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 @click.option("--describe", is_flag=True, help="Add what each setting is for.")
 def command(as_json: bool, describe: bool) -> None:
