@@ -87,6 +87,11 @@ def path_of(variable: str) -> Path | None:
     return Path(value) if value else None
 
 
+def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment with `variables` on top, for a process that it starts."""
+    return {**os.environ, **variables}
+
+
 def _field(model: type[BaseModel], path: list[str]) -> FieldInfo | None:
     """The setting at `path`; None if that is a whole group."""
     for name in path:

@@ -262,6 +262,17 @@ def load_settings() -> Settings:
         ) from None
 
 
+def address_variables(settings: Settings) -> dict[str, str]:
+    """The variables that hand every known address to another process of the platform."""
+    addresses = {
+        "POSTGRES_URL": _reveal(settings.postgres.url),
+        "POSTGRES_DAGSTER_URL": _reveal(settings.postgres.dagster_url),
+        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+        "SPARK_REMOTE": settings.spark.remote,
+    }
+    return {PREFIX + name: value for name, value in addresses.items() if value is not None}
+
+
 def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 

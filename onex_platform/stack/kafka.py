@@ -1,0 +1,129 @@
+"""The embedded Kafka: one real broker in KRaft mode, broker and controller in one process.
+
+Topics are never created by accident, and a topic's own settings decide about time stamps and
+retention, as on a production cluster.
+"""
+
+from __future__ import annotations
+
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from onex_platform.errors import InfraUnavailableError
+from onex_platform.settings import Settings
+from onex_platform.stack import processes
+from onex_platform.stack.jars import BROKER, jar_files
+from onex_platform.stack.java import find_java, java_environment
+from onex_platform.stack.server import LOOPBACK, Report, Server, make_whole, port_is_open
+from onex_platform.stack.site import Place, ServerRecord, write_atomically
+
+_SINGLE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    # A lone developer's consumer need not wait for others, nor for fifty partitions of offsets.
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.num.partitions": 4,
+    "log.cleaner.backoff.ms": 1000,
+    "log.cleaner.dedupe.buffer.size": 32 * 2**20,
+}
+
+
+class KafkaServer(Server):
+    name = "kafka"
+    title = "Kafka"
+    port_count = 2  # clients, controller
+
+    def is_external(self, settings: Settings) -> bool:
+        return settings.kafka.bootstrap_servers is not None
+
+    def prepare(self, place: Place, report: Report) -> None:
+        find_java(place.settings)
+        jar_files(BROKER, place.settings, report)
+        if not place.data.exists():
+            report("Formatting Kafka's data folder")
+        make_whole(place.data, lambda draft: _format(place, draft))
+
+    def command(self, place: Place, ports: tuple[int, ...]) -> list[str]:
+        properties = _write_properties(place, place.data, ports)
+        return [*_java(place), "kafka.Kafka", str(properties)]
+
+    def answers(self, place: Place, record: ServerRecord) -> bool:
+        if not port_is_open(record.port):
+            return False
+        # The log would repeat each refused connection of a broker that is not ready yet.
+        client = AdminClient({"bootstrap.servers": _address(record), "log_level": 0})
+        try:
+            return bool(client.list_topics(timeout=5).brokers)
+        except KafkaException:
+            return False
+
+    def attach(self, settings: Settings, place: Place, record: ServerRecord) -> Settings:
+        address = settings.kafka.bootstrap_servers or _address(record)
+        kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
+        return settings.model_copy(update={"kafka": kafka})
+
+
+def _address(record: ServerRecord) -> str:
+    return f"{LOOPBACK}:{record.port}"
+
+
+def _java(place: Place) -> list[str]:
+    jars = jar_files(BROKER, place.settings, lambda _: None)
+    return [
+        find_java(place.settings),
+        f"-Xmx{place.settings.stack.kafka_heap}",
+        f"-Donex.stack={place.marker}",
+        "-Djava.awt.headless=true",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+        "-cp",
+        f"{jars[0].parent}/*",
+    ]
+
+
+def _write_properties(place: Place, data: Path, ports: tuple[int, ...]) -> Path:
+    clients, controller = (f"{LOOPBACK}:{port}" for port in ports)
+    properties = _SINGLE_NODE | {
+        "controller.quorum.voters": f"1@{controller}",
+        "listeners": f"PLAINTEXT://{clients},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{clients}",
+        # Relative to the working folder: a property file can't hold every path as it is.
+        "log.dirs": data.name,
+    }
+    path = place.folder / "server.properties"
+    write_atomically(path, "".join(f"{name}={value}\n" for name, value in properties.items()))
+    return path
+
+
+def _format(place: Place, draft: Path) -> None:
+    """Give the data folder its cluster id; the broker refuses to start without one."""
+    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    properties = _write_properties(place, draft, (9092, 9093))
+    arguments = ["format", "--cluster-id", cluster_id, "--config", str(properties)]
+    exit_code = processes.run(
+        [*_java(place), "kafka.tools.StorageTool", *arguments],
+        cwd=place.folder,
+        log=place.log,
+        environment=java_environment(place.settings),
+        timeout_seconds=place.settings.stack.start_timeout_seconds,
+    )
+    if exit_code != 0:
+        raise InfraUnavailableError(
+            "Kafka's data folder could not be formatted.",
+            hint=f"Its log, {place.log}, ends with:\n{place.log_tail(20)}",
+        )

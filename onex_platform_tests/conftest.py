@@ -1,0 +1,58 @@
+"""Fixtures shared by all tests: one real stack per run, a database of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from pydantic import SecretStr
+from sqlalchemy.engine import make_url
+
+from onex_platform import stack
+from onex_platform.settings import (
+    KafkaSettings,
+    PostgresSettings,
+    Settings,
+    SparkSettings,
+    load_settings,
+)
+
+
+@pytest.fixture(scope="session")
+def stack_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """Attached settings of a PostgreSQL and a Kafka that live as long as the run."""
+    user = load_settings()
+    own = user.stack.model_copy(update={"folder": tmp_path_factory.mktemp("stack")})
+    # Tests create and drop what they like: never on servers that the user's settings name.
+    embedded = {"postgres": PostgresSettings(), "kafka": KafkaSettings(), "spark": SparkSettings()}
+    with stack.running(user.model_copy(update={"stack": own, **embedded})) as attached:
+        yield attached
+
+
+@pytest.fixture
+def kafka_settings(stack_settings: Settings) -> Settings:
+    """The shared broker; a test creates topics with names of its own."""
+    return stack_settings
+
+
+@pytest.fixture
+def database_url(stack_settings: Settings) -> Iterator[str]:
+    """The address of a new, empty database that is gone after the test."""
+    assert stack_settings.postgres.url is not None
+    server = make_url(stack_settings.postgres.url.get_secret_value())
+    name = f"test_{uuid4().hex}"
+    admin = server.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        yield server.set(database=name).render_as_string(hide_password=False)
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def database_settings(stack_settings: Settings, database_url: str) -> Settings:
+    """The shared stack's settings, pointed to the test's own database."""
+    postgres = stack_settings.postgres.model_copy(update={"url": SecretStr(database_url)})
+    return stack_settings.model_copy(update={"postgres": postgres})
