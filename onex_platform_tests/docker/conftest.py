@@ -1,0 +1,65 @@
+"""The files of docker/, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dockerfile_parse import DockerfileParser
+
+from onex_platform.paths import project_folder
+
+DOCKER = project_folder("docker")
+CHECKOUT = DOCKER.parent
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One FROM of the Dockerfile with the instructions that follow it."""
+
+    base: str
+    name: str
+    instructions: list[tuple[str, str]]
+
+    def values(self, instruction: str) -> list[str]:
+        return [value for name, value in self.instructions if name == instruction]
+
+
+@pytest.fixture(scope="session")
+def compose() -> dict[str, Any]:
+    return dict(yaml.safe_load((DOCKER / "compose.yaml").read_text()))
+
+
+@pytest.fixture(scope="session")
+def services(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return dict(compose["services"])
+
+
+@pytest.fixture(scope="session")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
+    # The parser insists on a file that it may write.
+    parser = DockerfileParser(str(tmp_path_factory.mktemp("docker") / "Dockerfile"))
+    parser.content = (DOCKER / "Dockerfile").read_text()
+    stages: dict[str, Stage] = {}
+    for step in parser.structure:
+        instruction, value = step["instruction"], step["value"]
+        if instruction == "FROM":
+            base, _, name = value.partition(" AS ")
+            stages[name] = Stage(base, name, [])
+        elif instruction != "COMMENT":
+            list(stages.values())[-1].instructions.append((instruction, value))
+    return stages
+
+
+def bind_mounts(service: dict[str, Any]) -> list[Path]:
+    """The files of the checkout that a service mounts."""
+    return [
+        DOCKER / volume.split(":")[0] for volume in service.get("volumes", []) if volume[0] in "./"
+    ]
+
+
+def named_volumes(service: dict[str, Any]) -> list[str]:
+    return [volume.split(":")[0] for volume in service.get("volumes", []) if volume[0] not in "./"]
