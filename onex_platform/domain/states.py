@@ -47,9 +47,8 @@ class EnumNodeType(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> EnumNodeType | None:
-        if isinstance(value, str) and value != value.lower():
-            return cls(value.lower())
-        return None
+        spelled = value.lower() if isinstance(value, str) else None
+        return next((member for member in cls if member.value == spelled), None)
 
 
 class EnumOutcome(StrEnum):

@@ -1,0 +1,76 @@
+"""The public models: staleness, strict deadlines, what a snapshot shows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from onex_platform.domain.order import POSITION_STRIDE, number
+from onex_platform.domain.projection import ModelRegistrationSnapshot, ModelSequenceInfo
+from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
+from onex_platform_tests.domain.builders import NODE, Kind, at, event, row
+
+S = EnumRegistrationState
+TICK = timedelta(microseconds=1)
+
+
+def test_equality_is_stale_and_offsets_never_order() -> None:
+    place = ModelSequenceInfo(sequence=10, topic="a", partition=0, offset=99)
+    elsewhere = ModelSequenceInfo(sequence=11, topic="b", partition=1, offset=0)
+    assert place.is_stale_compared_to(place)
+    assert place.is_stale_compared_to(elsewhere)
+    assert not elsewhere.is_stale_compared_to(place)
+
+
+@pytest.mark.parametrize(("now", "passed"), [(-TICK, False), (0 * TICK, False), (TICK, True)])
+def test_a_deadline_is_passed_only_strictly_after_it(now: timedelta, passed: bool) -> None:
+    assert row(S.AWAITING_ACK).needs_ack_timeout_event(at(30) + now) is passed
+    assert row(S.ACTIVE).needs_liveness_timeout_event(at(60) + now) is passed
+
+
+def test_no_timeout_is_due_without_an_armed_deadline_or_once_it_was_emitted() -> None:
+    late = at(10_000)
+    for state in S:
+        assert row(state).needs_ack_timeout_event(late) is state.awaits_ack()
+        assert row(state).needs_liveness_timeout_event(late) is state.requires_liveness()
+    assert not row(S.ACTIVE, liveness_timeout_emitted_at=at(0)).needs_liveness_timeout_event(late)
+    assert not row(S.ACCEPTED, ack_timeout_emitted_at=at(0)).needs_ack_timeout_event(late)
+
+
+def test_terminal_and_retriable_states() -> None:
+    assert {state for state in S if state.is_terminal()} == {S.REJECTED, S.LIVENESS_EXPIRED}
+    assert {state for state in S if state.can_retry()} == {S.ACK_TIMED_OUT}
+    assert len(S) == 8
+
+
+def test_node_types_are_read_in_any_case() -> None:
+    assert EnumNodeType("EFFECT") is EnumNodeType("effect") is EnumNodeType("Effect")
+    with pytest.raises(ValueError, match="WIZARD"):
+        EnumNodeType("WIZARD")
+
+
+def test_a_snapshot_takes_its_version_from_the_row_and_survives_json() -> None:
+    snapshot = ModelRegistrationSnapshot.from_projection(
+        row(S.ACTIVE, row_version=42, node_name="adapter"), snapshot_created_at=at(1)
+    )
+    assert snapshot.snapshot_version == 42
+    assert snapshot.to_kafka_key() == str(NODE)
+    assert snapshot.is_active()
+    assert ModelRegistrationSnapshot.model_validate_json(snapshot.model_dump_json()) == snapshot
+    newer = snapshot.model_copy(update={"snapshot_version": 43})
+    assert newer.is_newer_than(snapshot)
+    assert not snapshot.is_newer_than(snapshot)
+
+
+def test_a_cut_is_numbered_by_time_then_place_in_life_then_provenance() -> None:
+    cut = [
+        event(Kind.NODE_DEREGISTERED, 1, 5),
+        event(Kind.NODE_HEARTBEAT, 3, 5),
+        event(Kind.NODE_HEARTBEAT, 2, 5),
+        event(Kind.NODE_INTROSPECTION, 4, 5),
+        event(Kind.NODE_SHUTDOWN, 5, 4),
+    ]
+    numbered = list(number(cut, last_position=17))
+    assert [e.provenance.offset for e in numbered if e.provenance] == [5, 4, 2, 3, 1]
+    assert [e.position for e in numbered] == [POSITION_STRIDE * n for n in (3, 4, 5, 6, 7)]
