@@ -17,9 +17,9 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from onex_platform.settings import Settings
+from onex_platform.stack.files import require_space, take_lock, write_atomically
+from onex_platform.stack.progress import Report, silent
 from onex_platform.stack.resolvers import Artifact, resolve
-from onex_platform.stack.server import Report
-from onex_platform.stack.site import require_space, take_lock, write_atomically
 
 _SCALA = "2.13"
 
@@ -71,7 +71,7 @@ class _Manifest(BaseModel):
     files: dict[str, _Entry]
 
 
-def spark_jars(settings: Settings, report: Report = lambda _: None) -> list[Path]:
+def spark_jars(settings: Settings, report: Report = silent) -> list[Path]:
     """The files for `spark.jars`, resolved into the cache if they are not there yet."""
     return jar_files(spark_connectors(), settings, report)
 
@@ -95,7 +95,7 @@ def jar_files(jars: JarSet, settings: Settings, report: Report) -> list[Path]:
 
 
 def _resolve_into(folder: Path, jars: JarSet, settings: Settings, report: Report) -> None:
-    require_space(folder.parent, settings)
+    require_space(folder.parent, settings.stack)
     prefix = f".{jars.name}-"
     for left_over in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)

@@ -16,10 +16,13 @@ from confluent_kafka.admin import AdminClient
 from onex_platform.errors import InfraUnavailableError
 from onex_platform.settings import Settings
 from onex_platform.stack import processes
+from onex_platform.stack.files import build_atomically, write_atomically
+from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.jars import BROKER, jar_files
-from onex_platform.stack.java import find_java, java_environment
-from onex_platform.stack.server import LOOPBACK, Report, Server, make_whole, port_is_open
-from onex_platform.stack.site import Place, ServerRecord, write_atomically
+from onex_platform.stack.machine import find_java, java_environment
+from onex_platform.stack.ports import LOOPBACK, port_is_open
+from onex_platform.stack.progress import Report, silent
+from onex_platform.stack.server import Server
 
 _SINGLE_NODE = {
     "process.roles": "broker,controller",
@@ -51,43 +54,39 @@ class KafkaServer(Server):
     def is_external(self, settings: Settings) -> bool:
         return settings.kafka.bootstrap_servers is not None
 
-    def prepare(self, place: Place, report: Report) -> None:
-        find_java(place.settings)
-        jar_files(BROKER, place.settings, report)
-        if not place.data.exists():
+    def prepare(self, folder: ServerFolder, report: Report) -> None:
+        find_java(folder.settings)
+        jar_files(BROKER, folder.settings, report)
+        if not folder.data.exists():
             report("Formatting Kafka's data folder")
-        make_whole(place.data, lambda draft: _format(place, draft))
+        build_atomically(folder.data, lambda draft: _format(folder, draft))
 
-    def command(self, place: Place, ports: tuple[int, ...]) -> list[str]:
-        properties = _write_properties(place, place.data, ports)
-        return [*_java(place), "kafka.Kafka", str(properties)]
+    def command(self, folder: ServerFolder, ports: tuple[int, ...]) -> list[str]:
+        properties = _write_properties(folder, folder.data, ports)
+        return [*_java(folder), "kafka.Kafka", str(properties)]
 
-    def answers(self, place: Place, record: ServerRecord) -> bool:
-        if not port_is_open(record.port):
+    def answers(self, attached: Settings) -> bool:
+        # The client would log each refused connection while the broker is starting.
+        if not all(port_is_open(port) for _, port in attached.kafka.addresses()):
             return False
-        # The log would repeat each refused connection of a broker that is not ready yet.
-        client = AdminClient({"bootstrap.servers": _address(record), "log_level": 0})
+        client = AdminClient({**attached.kafka.client_config(), "log_level": 0})
         try:
             return bool(client.list_topics(timeout=5).brokers)
         except KafkaException:
             return False
 
-    def attach(self, settings: Settings, place: Place, record: ServerRecord) -> Settings:
-        address = settings.kafka.bootstrap_servers or _address(record)
+    def attach(self, settings: Settings, folder: ServerFolder, record: ServerRecord) -> Settings:
+        address = f"{LOOPBACK}:{record.port}"
         kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
         return settings.model_copy(update={"kafka": kafka})
 
 
-def _address(record: ServerRecord) -> str:
-    return f"{LOOPBACK}:{record.port}"
-
-
-def _java(place: Place) -> list[str]:
-    jars = jar_files(BROKER, place.settings, lambda _: None)
+def _java(folder: ServerFolder) -> list[str]:
+    jars = jar_files(BROKER, folder.settings, silent)
     return [
-        find_java(place.settings),
-        f"-Xmx{place.settings.stack.kafka_heap}",
-        f"-Donex.stack={place.marker}",
+        find_java(folder.settings),
+        f"-Xmx{folder.settings.stack.kafka_heap}",
+        f"-Donex.stack={folder.marker}",
         "-Djava.awt.headless=true",
         "-Dorg.slf4j.simpleLogger.showDateTime=true",
         "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
@@ -96,7 +95,7 @@ def _java(place: Place) -> list[str]:
     ]
 
 
-def _write_properties(place: Place, data: Path, ports: tuple[int, ...]) -> Path:
+def _write_properties(folder: ServerFolder, data: Path, ports: tuple[int, ...]) -> Path:
     clients, controller = (f"{LOOPBACK}:{port}" for port in ports)
     properties = _SINGLE_NODE | {
         "controller.quorum.voters": f"1@{controller}",
@@ -105,25 +104,25 @@ def _write_properties(place: Place, data: Path, ports: tuple[int, ...]) -> Path:
         # Relative to the working folder: a property file can't hold every path as it is.
         "log.dirs": data.name,
     }
-    path = place.folder / "server.properties"
+    path = folder.path / "server.properties"
     write_atomically(path, "".join(f"{name}={value}\n" for name, value in properties.items()))
     return path
 
 
-def _format(place: Place, draft: Path) -> None:
+def _format(folder: ServerFolder, draft: Path) -> None:
     """Give the data folder its cluster id; the broker refuses to start without one."""
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    properties = _write_properties(place, draft, (9092, 9093))
+    properties = _write_properties(folder, draft, (9092, 9093))
     arguments = ["format", "--cluster-id", cluster_id, "--config", str(properties)]
     exit_code = processes.run(
-        [*_java(place), "kafka.tools.StorageTool", *arguments],
-        cwd=place.folder,
-        log=place.log,
-        environment=java_environment(place.settings),
-        timeout_seconds=place.settings.stack.start_timeout_seconds,
+        [*_java(folder), "kafka.tools.StorageTool", *arguments],
+        cwd=folder.path,
+        log=folder.log,
+        environment=java_environment(folder.settings),
+        timeout_seconds=folder.settings.stack.start_timeout_seconds,
     )
     if exit_code != 0:
         raise InfraUnavailableError(
             "Kafka's data folder could not be formatted.",
-            hint=f"Its log, {place.log}, ends with:\n{place.log_tail(20)}",
+            hint=folder.log_hint(),
         )

@@ -19,14 +19,17 @@ import warnings
 from pathlib import Path
 
 import psutil
-import psycopg
 from pydantic import SecretStr
-from sqlalchemy.engine import URL
 
-from onex_platform.errors import InfraUnavailableError, PrerequisiteError
+from onex_platform.engines.postgres import open_engine, transaction
+from onex_platform.errors import InfraError, InfraUnavailableError, PrerequisiteError
+from onex_platform.resilience import CircuitBreaker
 from onex_platform.settings import Settings
-from onex_platform.stack.server import LOOPBACK, Report, Server, make_whole
-from onex_platform.stack.site import Place, ServerRecord, write_atomically
+from onex_platform.stack.files import build_atomically, write_atomically
+from onex_platform.stack.folders import ServerFolder, ServerRecord
+from onex_platform.stack.ports import LOOPBACK
+from onex_platform.stack.progress import Report
+from onex_platform.stack.server import Server
 
 USER = "onex"
 PLATFORM_DATABASE = "onex"
@@ -43,72 +46,56 @@ class PostgresServer(Server):
     def is_external(self, settings: Settings) -> bool:
         return settings.postgres.url is not None
 
-    def prepare(self, place: Place, report: Report) -> None:
-        password = _password_file(place)
+    def prepare(self, folder: ServerFolder, report: Report) -> None:
+        password = _password_file(folder)
         if not password.exists():
             write_atomically(password, secrets.token_urlsafe(24))
-        if not place.data.exists():
+        if not folder.data.exists():
             report("Creating the PostgreSQL data folder")
-        make_whole(place.data, lambda draft: _create_cluster(draft, password))
-        _forget_recycled_pid(place.data)
+        build_atomically(folder.data, lambda draft: _create_cluster(draft, password))
+        _forget_recycled_pid(folder.data)
 
-    def command(self, place: Place, ports: tuple[int, ...]) -> list[str]:
+    def command(self, folder: ServerFolder, ports: tuple[int, ...]) -> list[str]:
         options = {
             "listen_addresses": LOOPBACK,
             "port": ports[0],
             "unix_socket_directories": "",
-            "cluster_name": place.marker,
+            "cluster_name": folder.marker,
             "max_connections": 200,
             "timezone": "UTC",
             "log_timezone": "UTC",
         }
         flags = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-        program = _binaries(place.data) / "postgres"
-        return [*_without_root(), str(program), "-D", str(place.data), *flags]
+        program = _binaries(folder.data) / "postgres"
+        return [*_without_root(), str(program), "-D", str(folder.data), *flags]
 
-    def answers(self, place: Place, record: ServerRecord) -> bool:
-        try:
-            with _connect(place, record) as connection:
-                connection.execute("SELECT 1")
-        except psycopg.OperationalError:
-            return False
-        return True
-
-    def attach(self, settings: Settings, place: Place, record: ServerRecord) -> Settings:
+    def attach(self, settings: Settings, folder: ServerFolder, record: ServerRecord) -> Settings:
         def address(driver: str, database: str) -> SecretStr:
-            url = URL.create(
-                f"postgresql+{driver}",
-                username=USER,
-                password=_password_file(place).read_text(),
-                host=LOOPBACK,
-                port=record.port,
-                database=database,
-            )
-            return SecretStr(url.render_as_string(hide_password=False))
+            login = f"{USER}:{_password_file(folder).read_text()}"
+            return SecretStr(f"postgresql+{driver}://{login}@{LOOPBACK}:{record.port}/{database}")
 
         own = settings.postgres
         # SQLAlchemy and dagster-postgres bring different drivers, so each address names its own.
         filled = {
-            "url": own.url or address("psycopg", PLATFORM_DATABASE),
+            "url": address("psycopg", PLATFORM_DATABASE),
             "dagster_url": own.dagster_url or address("psycopg2", DAGSTER_DATABASE),
         }
         return settings.model_copy(update={"postgres": own.model_copy(update=filled)})
 
+    def answers(self, attached: Settings) -> bool:
+        engine = open_engine(attached)
+        try:
+            with transaction(engine, CircuitBreaker(self.name)) as connection:
+                connection.exec_driver_sql("SELECT 1")
+        except InfraError:
+            return False
+        finally:
+            engine.dispose()
+        return True
 
-def _password_file(place: Place) -> Path:
-    return place.folder / "password"
 
-
-def _connect(place: Place, record: ServerRecord) -> psycopg.Connection:
-    return psycopg.connect(
-        host=LOOPBACK,
-        port=record.port,
-        user=USER,
-        password=_password_file(place).read_text(),
-        dbname="postgres",
-        connect_timeout=5,
-        autocommit=True,
-    )
+def _password_file(folder: ServerFolder) -> Path:
+    return folder.path / "password"
 
 
 def _binaries(data: Path) -> Path:

@@ -12,15 +12,14 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from onex_platform.errors import InfraConnectionError, InfraError, OnexError, PrerequisiteError
 from onex_platform.settings import Settings
 from onex_platform.stack import processes
-from onex_platform.stack.java import find_java, java_environment
-from onex_platform.stack.server import Report
+from onex_platform.stack.machine import find_java, java_environment, pyspark_folder
+from onex_platform.stack.progress import Report
 
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _PROGRESS_INTERVAL_SECONDS = 3.0
@@ -169,14 +168,11 @@ def _ivy_command(
 
 
 def _ivy_jar() -> Path:
-    spec = find_spec("pyspark")
-    roots = spec.submodule_search_locations if spec else None
-    for root in roots or ():
-        for jar in (Path(root) / "jars").glob("ivy-*.jar"):
-            return jar
+    for jar in (pyspark_folder() / "jars").glob("ivy-*.jar"):
+        return jar
     raise PrerequisiteError(
         "Neither `mvn` nor the Ivy of pyspark is on this machine to fetch jars with.",
-        hint="Install Maven, or reinstall pyspark.",
+        hint="Install Maven.",
     )
 
 

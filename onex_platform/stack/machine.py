@@ -1,10 +1,12 @@
-"""The Java of this machine, which Kafka and Spark need and which we do not bring along."""
+"""What the servers find on this machine: a Java that we don't bring along, and pyspark."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
+from pathlib import Path
 
 from onex_platform.environment import child_environment
 from onex_platform.errors import PrerequisiteError
@@ -49,6 +51,14 @@ def java_environment(settings: Settings, **variables: str) -> dict[str, str]:
     """The environment of a Java program, so that its start script picks the same Java."""
     home = settings.stack.java_home
     return child_environment(variables | ({} if home is None else {"JAVA_HOME": str(home)}))
+
+
+def pyspark_folder() -> Path:
+    """Where pyspark keeps its scripts and jars; found without the cost of importing it."""
+    spec = find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise PrerequisiteError("pyspark is not installed.", hint="Install onex-platform anew.")
+    return Path(spec.submodule_search_locations[0])
 
 
 def _major_version(text: str) -> int | None:

@@ -1,0 +1,32 @@
+"""Ports on the loopback address, the only one where embedded servers listen."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+LOOPBACK = "127.0.0.1"
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen there; connections that are winding down don't count."""
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def port_is_open(port: int) -> bool:
+    """Whether somebody listens there."""
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+    return port
