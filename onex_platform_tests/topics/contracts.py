@@ -1,0 +1,50 @@
+"""Contracts for tests: valid ones, to be spoiled by one field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onex_platform.topics.contract import TopicContract
+
+EVENT_FIELDS: dict[str, Any] = {
+    "topic": "onex.node.heartbeat.published.v1",
+    "description": "A node says that it is alive.",
+    "owner": "node-runtime",
+    "category": "heartbeats",
+    "producers": ["node"],
+    "consumers": ["registry"],
+    "key": "node_id",
+    "partitions": 3,
+    "retention": "PT1H",
+    "cleanup_policy": "delete",
+    "timestamp_type": "LogAppendTime",
+    "registration_input": True,
+}
+LEGACY_FIELDS = EVENT_FIELDS | {"topic": "node.heartbeat", "legacy_of": EVENT_FIELDS["topic"]}
+SNAPSHOT_FIELDS = EVENT_FIELDS | {
+    "topic": "onex.snapshot.platform.registration-snapshots.v1",
+    "producers": ["registry"],
+    "key": "entity_id",
+    "snapshot_of": "registration",
+    "retention": "unlimited",
+    "cleanup_policy": "compact",
+    "compaction": {
+        "min_lag": "PT1M",
+        "max_lag": "PT5M",
+        "segment_size": "100MiB",
+        "tombstones_stay": "P1D",
+    },
+    "registration_input": False,
+}
+
+
+def event(**fields: Any) -> TopicContract:
+    return TopicContract.model_validate(EVENT_FIELDS | fields)
+
+
+def legacy(**fields: Any) -> TopicContract:
+    return TopicContract.model_validate(LEGACY_FIELDS | fields)
+
+
+def snapshot(**fields: Any) -> TopicContract:
+    return TopicContract.model_validate(SNAPSHOT_FIELDS | fields)
