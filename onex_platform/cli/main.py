@@ -20,6 +20,9 @@ COMMANDS = {
     "topics": ("onex_platform.cli.topics", "List the topic catalogue and create its topics."),
 }
 
+# What a shell says of a program that Ctrl-C ended.
+_INTERRUPTED = 130
+
 
 class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -45,7 +48,13 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> Any:
     """Run `onex`; an `OnexError` becomes one line on stderr and its exit code."""
     try:
-        return cli.main(args=argv, prog_name="onex")
+        return cli.main(args=argv, prog_name="onex", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo("Interrupted.", err=True)
+        sys.exit(_INTERRUPTED)
     except Exception as error:
         from onex_platform.errors import OnexError
 
