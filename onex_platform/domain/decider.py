@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.facts import FactWriter
-from onex_platform.domain.fold import FIRST_EPOCH
+from onex_platform.domain.machine import FIRST_EPOCH
 from onex_platform.domain.payloads import (
     AcceptedPayload,
     AckRequestedPayload,

@@ -6,11 +6,13 @@ cause, so a fact follows its cause directly without renumbering anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
 from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.identity import EntityKey
 
 # One cause and up to seven facts decided from it; the decider needs two.
 POSITION_STRIDE = 8
@@ -52,8 +54,14 @@ def cut_key(event: LogEvent) -> CutKey:
     )
 
 
-def number(events: Iterable[LogEvent], last_position: int) -> Iterator[LogEvent]:
-    """The events of one cut in log order, with positions that follow `last_position`."""
-    first = last_position // POSITION_STRIDE + 1
-    for count, event in enumerate(sorted(events, key=cut_key)):
-        yield replace(event, position=(first + count) * POSITION_STRIDE)
+def number(events: Iterable[LogEvent], high_water: int) -> Iterator[LogEvent]:
+    """The events of one cut in log order, with positions above `high_water`.
+
+    Each entity is counted on its own: positions order the events of one entity, and those of a
+    later cut are above all of an earlier one. So a cut can be numbered in parallel.
+    """
+    first = high_water // POSITION_STRIDE + 1
+    counts: Counter[EntityKey] = Counter()
+    for event in sorted(events, key=cut_key):
+        yield replace(event, position=(first + counts[event.entity]) * POSITION_STRIDE)
+        counts[event.entity] += 1

@@ -9,7 +9,7 @@ import pytest
 from onex_platform.domain.order import POSITION_STRIDE, number
 from onex_platform.domain.projection import ModelRegistrationSnapshot, ModelSequenceInfo
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform_tests.domain.builders import NODE, Kind, at, event, row
+from onex_platform_tests.domain.builders import NODE, Kind, at, event, number_id, row
 
 S = EnumRegistrationState
 TICK = timedelta(microseconds=1)
@@ -71,6 +71,13 @@ def test_a_cut_is_numbered_by_time_then_place_in_life_then_provenance() -> None:
         event(Kind.NODE_INTROSPECTION, 4, 5),
         event(Kind.NODE_SHUTDOWN, 5, 4),
     ]
-    numbered = list(number(cut, last_position=17))
+    numbered = list(number(cut, high_water=17))
     assert [e.provenance.offset for e in numbered if e.provenance] == [5, 4, 2, 3, 1]
     assert [e.position for e in numbered] == [POSITION_STRIDE * n for n in (3, 4, 5, 6, 7)]
+
+
+def test_each_entity_is_counted_on_its_own_above_everything_before_the_cut() -> None:
+    other = number_id(7)
+    cut = [event(Kind.NODE_HEARTBEAT, n, n, node=node) for n in (1, 2) for node in (NODE, other)]
+    places = {(e.entity.entity_id, e.position) for e in number(cut, high_water=24)}
+    assert places == {(NODE, 32), (NODE, 40), (other, 32), (other, 40)}
