@@ -6,6 +6,7 @@ rest. `defs` is what Dagster loads; nothing is read or made before it is called.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import dagster as dg
@@ -41,4 +42,6 @@ def defs() -> dg.Definitions:
     """What a code location serves: the graph as this process's environment describes it."""
     settings = load_settings()
     configure_logging(settings.log.level, settings.log.style)
+    # Dagster prints its own records; ours must not repeat them.
+    logging.getLogger("dagster").propagate = False
     return build_definitions(settings=settings)

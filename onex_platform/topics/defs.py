@@ -25,7 +25,7 @@ def _external_asset(contract: TopicContract) -> dg.AssetSpec:
         group_name=_GROUP,
         kinds={"kafka"},
         owners=[f"team:{contract.owner}"],
-        tags={"onex/category": contract.category},
+        tags={"onex/category": contract.category.value},
         description="\n\n".join(filter(None, (contract.description, contract.warning))),
         metadata={
             "message key": contract.key,
