@@ -1,8 +1,9 @@
-"""Where the folders that stand beside the package are: in a checkout and after a wheel install."""
+"""Where the files that stand beside the package are: in a checkout, after a wheel install."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from onex_platform.errors import ConfigurationError
@@ -13,10 +14,19 @@ _INSTALLED = Path(sys.prefix) / "share" / "onex-platform"
 
 def project_folder(name: str) -> Path:
     """The folder `name` (`sql`, `contracts`) of the checkout, or of the installation."""
+    return _find(name, "folder", Path.is_dir)
+
+
+def project_file(name: str) -> Path:
+    """The file `name` (`dagster.yaml`) of the checkout, or of the installation."""
+    return _find(name, "file", Path.is_file)
+
+
+def _find(name: str, kind: str, is_one: Callable[[Path], bool]) -> Path:
     for root in (_CHECKOUT, _INSTALLED):
-        if (root / name).is_dir():
+        if is_one(root / name):
             return root / name
     raise ConfigurationError(
-        f"The folder {name!r} is neither in {_CHECKOUT} nor in {_INSTALLED}.",
+        f"The {kind} {name!r} is neither in {_CHECKOUT} nor in {_INSTALLED}.",
         hint="Install onex-platform from its wheel or run it from a checkout.",
     )

@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+import psutil
 from filelock import FileLock
 from pydantic import BaseModel, ValidationError
 
@@ -22,12 +24,27 @@ from onex_platform.stack import processes
 from onex_platform.stack.files import take_lock, write_atomically
 
 
-class ServerRecord(BaseModel):
-    """One started server, as the state file remembers it."""
+class ProcessIdentity(BaseModel):
+    """A process that can't be mistaken for a later one with the same id."""
 
     pid: int
     started: float
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> Self:
+        return cls(pid=process.pid, started=process.create_time())
+
+    def find(self) -> psutil.Process | None:
+        return processes.recorded(self.pid, self.started)
+
+
+class ServerRecord(BaseModel):
+    """One started server, as the state file remembers it."""
+
+    process: ProcessIdentity
     ports: tuple[int, ...]
+    # Who takes the server along at its end; none for a server that is meant to stay.
+    starter: ProcessIdentity | None
 
     @property
     def port(self) -> int:
@@ -35,7 +52,11 @@ class ServerRecord(BaseModel):
         return self.ports[0]
 
     def runs(self) -> bool:
-        return processes.recorded(self.pid, self.started) is not None
+        return self.process.find() is not None
+
+    def is_abandoned(self) -> bool:
+        """Whether the server is about to be stopped, because its starter was killed."""
+        return self.starter is not None and self.starter.find() is None
 
 
 class _State(BaseModel):

@@ -1,8 +1,9 @@
 """The process that stops servers whose starter is gone, whatever ended it.
 
 Whoever starts servers names each one to a guardian first. When the starter closes the pipe, or
-dies so that the system closes it, the guardian stops what was named; unless it was released, the
-word that the servers are meant to stay. So an exception, a second Ctrl-C and SIGKILL all end alike.
+dies so that the system closes it, the guardian stops what was named, unless somebody else has
+started it anew or has asked for it to stay. So an exception, a second Ctrl-C and SIGKILL of the
+starter all end alike. This is the starter's side; the guardian itself is `guardian_process`.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from onex_platform.errors import InfraUnavailableError
+import psutil
 
-_RELEASED = "released"
+from onex_platform.errors import InfraUnavailableError
+from onex_platform.stack.folders import ProcessIdentity
+
+_GUARDIAN = "onex_platform.stack.guardian_process"
 
 
 class Guardian:
-    """The starter's side: used as a context, at whose end the named servers are stopped."""
+    """Used as a context, at whose end the watched servers are stopped."""
 
     def __init__(self, stack: Path) -> None:
+        self.starter = ProcessIdentity.of(psutil.Process())
         self._stack = stack
         self._process: subprocess.Popen[str] | None = None
 
@@ -29,11 +34,8 @@ class Guardian:
         """From now on `server` does not outlive us; said before it is started."""
         if self._process is None:
             self._process = self._start()
+            self._tell(self.starter.model_dump_json())
         self._tell(server)
-
-    def release(self) -> None:
-        """The servers stay when we end."""
-        self._tell(_RELEASED)
 
     def __enter__(self) -> Self:
         return self
@@ -59,10 +61,10 @@ class Guardian:
         return self._stack / "guardian.log"
 
     def _start(self) -> subprocess.Popen[str]:
-        with self._log.open("ab") as output:
+        with self._log.open("wb") as output:
             return subprocess.Popen(
-                # -P: the folder of this file does not become a place to import from.
-                [sys.executable, "-P", __file__, str(self._stack)],
+                # -P: what lies in the working folder is not imported.
+                [sys.executable, "-P", "-m", _GUARDIAN, str(self._stack)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -70,23 +72,7 @@ class Guardian:
                 start_new_session=True,
             )
 
-    def _tell(self, word: str) -> None:
+    def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(f"{word}\n")
+            self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
-
-
-def _guard(stack: Path) -> None:
-    watched = [line.strip() for line in sys.stdin]
-    if _RELEASED in watched:
-        return
-    # Imported late: most guardians are released and need nothing of it.
-    from onex_platform.settings import Settings, StackSettings
-    from onex_platform.stack.lifecycle import down
-
-    # Only the folder counts here, and a wrong variable must not keep servers running.
-    down(Settings.model_construct(stack=StackSettings(folder=stack)), services=watched)
-
-
-if __name__ == "__main__":
-    _guard(Path(sys.argv[1]))

@@ -10,9 +10,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
+from onex_platform.engines.health import kafka_answers
 from onex_platform.errors import InfraUnavailableError
 from onex_platform.settings import Settings
 from onex_platform.stack import processes
@@ -20,7 +18,7 @@ from onex_platform.stack.files import build_atomically, write_atomically
 from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.jars import BROKER, jar_files
 from onex_platform.stack.machine import find_java, java_environment
-from onex_platform.stack.ports import LOOPBACK, port_is_open
+from onex_platform.stack.ports import LOOPBACK
 from onex_platform.stack.progress import Report, silent
 from onex_platform.stack.server import Server
 
@@ -66,14 +64,7 @@ class KafkaServer(Server):
         return [*_java(folder), "kafka.Kafka", str(properties)]
 
     def answers(self, attached: Settings) -> bool:
-        # The client would log each refused connection while the broker is starting.
-        if not all(port_is_open(port) for _, port in attached.kafka.addresses()):
-            return False
-        client = AdminClient({**attached.kafka.client_config(), "log_level": 0})
-        try:
-            return bool(client.list_topics(timeout=5).brokers)
-        except KafkaException:
-            return False
+        return kafka_answers(attached)
 
     def attach(self, settings: Settings, folder: ServerFolder, record: ServerRecord) -> Settings:
         address = f"{LOOPBACK}:{record.port}"

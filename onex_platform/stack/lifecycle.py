@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from onex_platform.errors import ConfigurationError, InfraTimeoutError, InfraUna
 from onex_platform.settings import Settings
 from onex_platform.stack import processes
 from onex_platform.stack.files import require_space
-from onex_platform.stack.folders import ServerFolder, ServerRecord, StackFolder
+from onex_platform.stack.folders import ProcessIdentity, ServerFolder, ServerRecord, StackFolder
 from onex_platform.stack.guardian import Guardian
 from onex_platform.stack.kafka import KafkaServer
 from onex_platform.stack.ports import port_is_free
@@ -33,7 +34,9 @@ SERVERS: dict[str, Server] = {
 }
 DEFAULT_SERVICES = ("postgres", "kafka")
 
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _START_ATTEMPTS = 3
+_SUPERVISION_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,9 @@ def up(
     report: Report = silent,
 ) -> Settings:
     """Start what does not run yet, wait until it answers, and give the attached settings."""
-    with guarded(settings, services=services, report=report) as guardian:
-        guardian.release()
-    return attach(settings)
+    with guarded(settings, services=services, report=report):
+        _keep(StackFolder(settings), services)
+    return attach(settings, services=services)
 
 
 @contextmanager
@@ -67,25 +70,40 @@ def running(
 ) -> Iterator[Settings]:
     """The attached settings for the length of a block; what was started for it is stopped then."""
     with guarded(settings, services=services, report=report):
-        yield attach(settings)
+        yield attach(settings, services=services)
 
 
 @contextmanager
 def guarded(settings: Settings, *, services: Sequence[str], report: Report) -> Iterator[Guardian]:
-    """All services answer in this block; its end stops those that it started, unless released."""
+    """All services answer in this block; its end stops those that were started for it."""
     stack = StackFolder(settings)
     wanted = [_server(name) for name in services]
     with _interrupted_by_signals(), Guardian(stack.path) as guardian:
         with stack.locked():
             for server in wanted:
+                folder = stack.server(server.name)
                 if server.is_external(settings):
                     report(f"{server.title}: the address in the settings is used")
-                elif server.serves(stack.server(server.name)):
+                elif server.serves(folder):
                     report(f"{server.title} runs already")
                 else:
                     guardian.watch(server.name)
-                    _start(server, stack.server(server.name), report)
+                    _start(server, folder, guardian.starter, report)
         yield guardian
+
+
+def supervise(settings: Settings, *, services: Sequence[str]) -> NoReturn:
+    """Wait until one of the embedded servers ends, and say so with the end of its log."""
+    stack = StackFolder(settings)
+    embedded = [server for server in map(_server, services) if not server.is_external(settings)]
+    while True:
+        for server in embedded:
+            record = stack.server(server.name).record()
+            if record is None or not record.runs():
+                raise InfraUnavailableError(
+                    f"{server.title} has ended.", hint=stack.server(server.name).log_hint()
+                )
+        time.sleep(_SUPERVISION_SECONDS)
 
 
 def down(
@@ -111,31 +129,44 @@ def down(
                 shutil.rmtree(stack.server(name).path, ignore_errors=True)
 
 
+def stop_started_by(
+    starter: ProcessIdentity, *, settings: Settings, services: Sequence[str]
+) -> None:
+    """Stop the services that `starter` left behind, not those that now belong to somebody else."""
+    stack = StackFolder(settings)
+    with stack.locked():
+        for folder in map(stack.server, reversed(services)):
+            record = folder.record()
+            if record is None or not record.runs() or record.starter == starter:
+                _stop(folder)
+
+
 def status(settings: Settings) -> list[ServerStatus]:
     """What each server is doing now; running ones are really asked."""
-    return [_status(server, StackFolder(settings).server(server.name)) for server in _servers()]
+    return [
+        _status(server, StackFolder(settings).server(server.name)) for server in SERVERS.values()
+    ]
 
 
-def attach(settings: Settings) -> Settings:
-    """A copy of the settings with every address that is not set filled from the running stack."""
+def attach(settings: Settings, *, services: Sequence[str] = DEFAULT_SERVICES) -> Settings:
+    """A copy of the settings with every address that is not set filled from the running stack.
+
+    The services named must run; others are attached if they do.
+    """
     attached = settings
-    for server in _servers():
+    for server in SERVERS.values():
         folder = StackFolder(settings).server(server.name)
         record = folder.record()
         if server.is_external(settings):
             continue
         if record is not None and record.runs():
             attached = server.attach(attached, folder, record)
-        elif server.name in DEFAULT_SERVICES:
+        elif server.name in services:
             raise InfraUnavailableError(
                 f"The embedded {server.title} of {folder.stack.path} is not running.",
                 hint="Start it with `onex stack up`, or set the address of your own server.",
             )
     return attached
-
-
-def _servers() -> Iterator[Server]:
-    yield from SERVERS.values()
 
 
 def _server(name: str) -> Server:
@@ -154,11 +185,19 @@ def _status(server: Server, folder: ServerFolder) -> ServerStatus:
         return ServerStatus(server.name, "stopped")
     answers = server.answers(server.attach(folder.settings, folder, record))
     return ServerStatus(
-        server.name, "running" if answers else "not answering", record.port, record.pid
+        server.name, "running" if answers else "not answering", record.port, record.process.pid
     )
 
 
-def _start(server: Server, folder: ServerFolder, report: Report) -> None:
+def _keep(stack: StackFolder, services: Sequence[str]) -> None:
+    """From now on these servers are meant to stay, whoever started them."""
+    with stack.locked():
+        for name, record in stack.records().items():
+            if name in services:
+                stack.remember(name, record.model_copy(update={"starter": None}))
+
+
+def _start(server: Server, folder: ServerFolder, starter: ProcessIdentity, report: Report) -> None:
     # What is left of a killed stack would hold the port and the data folder.
     _stop(folder)
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -170,7 +209,7 @@ def _start(server: Server, folder: ServerFolder, report: Report) -> None:
     server.prepare(folder, report)
     for _ in range(_START_ATTEMPTS):
         report(f"Starting {server.title} on port {ports[0]}")
-        if _answers_after_start(server, folder, ports):
+        if _answers_after_start(server, folder, ports, starter):
             report(f"{server.title} answers")
             return
         if all(map(port_is_free, ports)):
@@ -182,7 +221,9 @@ def _start(server: Server, folder: ServerFolder, report: Report) -> None:
     )
 
 
-def _answers_after_start(server: Server, folder: ServerFolder, ports: tuple[int, ...]) -> bool:
+def _answers_after_start(
+    server: Server, folder: ServerFolder, ports: tuple[int, ...], starter: ProcessIdentity
+) -> bool:
     """Start the server and wait for its first answer; false if it ended before."""
     process = processes.start(
         server.command(folder, ports),
@@ -190,7 +231,7 @@ def _answers_after_start(server: Server, folder: ServerFolder, ports: tuple[int,
         log=folder.log,
         environment=server.environment(folder.settings),
     )
-    record = ServerRecord(pid=process.pid, started=process.create_time(), ports=ports)
+    record = ServerRecord(process=ProcessIdentity.of(process), ports=ports, starter=starter)
     folder.stack.remember(server.name, record)
     patience = folder.settings.stack.start_timeout_seconds
     if not processes.wait_until(lambda: not record.runs() or server.serves(folder), patience):
@@ -205,7 +246,7 @@ def _stop(folder: ServerFolder) -> bool:
     """Stop every process of a server; whether there was one."""
     found = processes.marked(folder.marker)
     record = folder.record()
-    if record and (known := processes.recorded(record.pid, record.started)):
+    if record and (known := record.process.find()):
         found.append(known)
     server = SERVERS.get(folder.name)
     processes.stop(found, signal.SIGTERM if server is None else server.polite_signal)
@@ -228,6 +269,3 @@ def _interrupted_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)

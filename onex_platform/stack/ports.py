@@ -19,12 +19,6 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def port_is_open(port: int) -> bool:
-    """Whether somebody listens there."""
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
-
-
 def free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind((LOOPBACK, 0))

@@ -21,9 +21,8 @@ from pathlib import Path
 import psutil
 from pydantic import SecretStr
 
-from onex_platform.engines.postgres import open_engine, transaction
-from onex_platform.errors import InfraError, InfraUnavailableError, PrerequisiteError
-from onex_platform.resilience import CircuitBreaker
+from onex_platform.engines.health import postgres_answers
+from onex_platform.errors import InfraUnavailableError, PrerequisiteError
 from onex_platform.settings import Settings
 from onex_platform.stack.files import build_atomically, write_atomically
 from onex_platform.stack.folders import ServerFolder, ServerRecord
@@ -83,15 +82,7 @@ class PostgresServer(Server):
         return settings.model_copy(update={"postgres": own.model_copy(update=filled)})
 
     def answers(self, attached: Settings) -> bool:
-        engine = open_engine(attached)
-        try:
-            with transaction(engine, CircuitBreaker(self.name)) as connection:
-                connection.exec_driver_sql("SELECT 1")
-        except InfraError:
-            return False
-        finally:
-            engine.dispose()
-        return True
+        return postgres_answers(attached)
 
 
 def _password_file(folder: ServerFolder) -> Path:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import psutil
@@ -23,33 +23,40 @@ GRACE_SECONDS = 20.0
 _CLOCK_TOLERANCE_SECONDS = 2.0
 
 # Our own children by id: asking them reaps the dead, which would linger as zombies otherwise.
-_children: dict[int, subprocess.Popen[bytes]] = {}
+_children: dict[int, psutil.Popen] = {}
 
 
 def start(
-    command: Sequence[str], *, cwd: Path, log: Path, environment: Mapping[str, str]
-) -> psutil.Process:
-    """Start a server in a session of its own, so that Ctrl-C reaches only us; output to `log`."""
-    with log.open("ab") as output:
-        child = subprocess.Popen(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
+    log: Path | None = None,
+) -> psutil.Popen:
+    """Start a process in a session of its own, so that Ctrl-C reaches only us.
+
+    Its output goes to `log`; without one, where ours goes.
+    """
+    with nullcontext() if log is None else log.open("ab") as output:
+        child = psutil.Popen(
             command,
             cwd=cwd,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=output,
             start_new_session=True,
         )
     _children[child.pid] = child
-    return psutil.Process(child.pid)
+    return child
 
 
 def run(
     command: Sequence[str],
     *,
+    environment: Mapping[str, str],
     cwd: Path,
     log: Path,
-    environment: Mapping[str, str],
     timeout_seconds: float,
     tick: Callable[[], None] = lambda: None,
 ) -> int | None:
@@ -57,8 +64,7 @@ def run(
 
     `tick` is called a few times per second. The command never outlives this call.
     """
-    process = start(command, cwd=cwd, log=log, environment=environment)
-    child = _children[process.pid]
+    child = start(command, environment=environment, cwd=cwd, log=log)
 
     def ended() -> bool:
         tick()
@@ -67,7 +73,7 @@ def run(
     try:
         finished = wait_until(ended, timeout_seconds, interval_seconds=0.2)
     finally:
-        stop([process])
+        stop([child])
     return child.returncode if finished else None
 
 

@@ -45,11 +45,12 @@ class Server(ABC):
         return java_environment(settings)
 
     def serves(self, folder: ServerFolder) -> bool:
-        """Whether the recorded process lives and answers."""
+        """Whether the recorded process lives, will go on living, and answers."""
         record = folder.record()
         return (
             record is not None
             and record.runs()
+            and not record.is_abandoned()
             and self.answers(self.attach(folder.settings, folder, record))
         )
 

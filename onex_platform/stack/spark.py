@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from onex_platform.engines.health import spark_connect_answers
 from onex_platform.settings import Settings
 from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.jars import spark_jars
@@ -67,8 +68,5 @@ class SparkConnectServer(Server):
         return settings.model_copy(update={"spark": spark})
 
     def answers(self, attached: Settings) -> bool:
-        # Imported late: pyspark takes a second, and most stacks run without this server.
-        from onex_platform.engines.spark import connect_server_answers
-
         remote = attached.spark.remote
-        return remote is not None and connect_server_answers(remote)
+        return remote is not None and spark_connect_answers(remote)
