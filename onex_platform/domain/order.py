@@ -1,7 +1,9 @@
 """The order of the log: how a cut is sorted, and where decided facts find their place.
 
-Positions are multiples of a stride. What the policy decides takes the free places right behind its
-cause, so a fact follows its cause directly without renumbering anything.
+A position is the millisecond in which an event entered the log, then its rank among the events of
+its entity in that millisecond. So positions order the events of one entity, do not depend on where
+batches are cut, can be given in parallel, and tell what was known at a moment. What the policy
+decides takes the free places right behind its cause.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import EntityKey
 
 # One cause and up to seven facts decided from it; the decider needs two.
 POSITION_STRIDE = 8
+POSITIONS_PER_MILLISECOND = 1 << 20
+
+_ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 # Within one instant: a life begins before it goes on, and goes on before it ends.
 LIFECYCLE_RANK = {
@@ -54,14 +60,28 @@ def cut_key(event: LogEvent) -> CutKey:
     )
 
 
-def number(events: Iterable[LogEvent], high_water: int) -> Iterator[LogEvent]:
-    """The events of one cut in log order, with positions above `high_water`.
+def position_at(moment: datetime) -> int:
+    """The first position of `moment`'s millisecond: what entered the log earlier is below it."""
+    return (moment - _ORIGIN) // _MILLISECOND * POSITIONS_PER_MILLISECOND
 
-    Each entity is counted on its own: positions order the events of one entity, and those of a
-    later cut are above all of an earlier one. So a cut can be numbered in parallel.
+
+def moment_of(position: int) -> datetime:
+    """The millisecond that a position belongs to."""
+    return _ORIGIN + position // POSITIONS_PER_MILLISECOND * _MILLISECOND
+
+
+def number(events: Iterable[LogEvent], closed_before: datetime) -> Iterator[LogEvent]:
+    """The events of one cut in log order, with their positions.
+
+    The log is closed before the previous cut's instant: an event that comes from there all the same
+    takes its place at the end, which is where this cut begins.
     """
-    first = high_water // POSITION_STRIDE + 1
-    counts: Counter[EntityKey] = Counter()
+    start = position_at(closed_before)
+    ranks: Counter[tuple[EntityKey, int]] = Counter()
     for event in sorted(events, key=cut_key):
-        yield replace(event, position=(first + counts[event.entity]) * POSITION_STRIDE)
-        counts[event.entity] += 1
+        slot = max(position_at(event.occurred_at), start)
+        rank = ranks[event.entity, slot] * POSITION_STRIDE
+        if rank >= POSITIONS_PER_MILLISECOND:
+            raise OverflowError(f"more events of {event.entity} in a millisecond than have a place")
+        ranks[event.entity, slot] += 1
+        yield replace(event, position=slot + rank)

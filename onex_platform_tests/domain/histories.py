@@ -111,12 +111,15 @@ class Run:
         self.outcomes: dict[str, int] = {}
         self._policy = policy
         self._ledger: set[UUID] = set()
-        self._position = 0
+        self._closed_before = at(-1)
 
-    def cut(self, batch: Iterable[RawRecord], now: datetime) -> None:
+    def cut(self, batch: Iterable[RawRecord], now: datetime, instant: datetime = READ_AT) -> None:
+        """Take a cut: the records before `instant`, decided at `now`."""
         admitted = [admit(item, RULES, READ_AT) for item in batch]
         self.parked += [item for item in admitted if isinstance(item, Parked)]
-        events = number([item for item in admitted if isinstance(item, LogEvent)], self._position)
+        events = number(
+            [item for item in admitted if isinstance(item, LogEvent)], self._closed_before
+        )
         decider = (
             None
             if self._policy is None
@@ -126,7 +129,7 @@ class Run:
         self.rows |= {key: change.row for key, change in result.changes.items()}
         self.log += result.log
         self._ledger |= {e.event_id for e in result.log if is_ledgered(e.kind)}
-        self._position = max((e.position for e in result.log), default=self._position)
+        self._closed_before = instant
         for outcome, count in result.outcomes.items():
             self.outcomes[outcome.value] = self.outcomes.get(outcome.value, 0) + count
 
@@ -145,5 +148,5 @@ def run_in_cuts(
             item for item in rest if item.timestamp is not None and item.timestamp < at(instant)
         ]
         rest = [item for item in rest if item not in before]
-        run.cut(before, now or READ_AT)
+        run.cut(before, now or READ_AT, at(instant))
     return run

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from onex_platform.domain.order import POSITION_STRIDE, number
+from onex_platform.domain.order import POSITION_STRIDE, moment_of, number, position_at
 from onex_platform.domain.projection import ModelRegistrationSnapshot, ModelSequenceInfo
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform_tests.domain.builders import NODE, Kind, at, event, number_id, row
@@ -71,13 +71,32 @@ def test_a_cut_is_numbered_by_time_then_place_in_life_then_provenance() -> None:
         event(Kind.NODE_INTROSPECTION, 4, 5),
         event(Kind.NODE_SHUTDOWN, 5, 4),
     ]
-    numbered = list(number(cut, high_water=17))
+    numbered = list(number(cut, at(0)))
     assert [e.provenance.offset for e in numbered if e.provenance] == [5, 4, 2, 3, 1]
-    assert [e.position for e in numbered] == [POSITION_STRIDE * n for n in (3, 4, 5, 6, 7)]
+    first = position_at(at(5))
+    assert [e.position for e in numbered] == [
+        position_at(at(4)),
+        *(first + POSITION_STRIDE * rank for rank in range(4)),
+    ]
 
 
-def test_each_entity_is_counted_on_its_own_above_everything_before_the_cut() -> None:
+def test_a_late_event_takes_its_place_at_the_end_of_the_log() -> None:
+    late, punctual = number(
+        [event(Kind.NODE_HEARTBEAT, 1, 10), event(Kind.NODE_HEARTBEAT, 2, 3)], at(10)
+    )
+    assert late.occurred_at == at(3)
+    assert late.position == position_at(at(10)) < punctual.position
+
+
+def test_a_position_tells_when_its_event_entered_the_log() -> None:
+    moment = at(1) + timedelta(microseconds=1234)
+    assert moment_of(position_at(moment) + 77) == at(1) + timedelta(milliseconds=1)
+    assert position_at(at(1)) < position_at(moment) < 2**63
+
+
+def test_each_entity_is_counted_on_its_own() -> None:
     other = number_id(7)
-    cut = [event(Kind.NODE_HEARTBEAT, n, n, node=node) for n in (1, 2) for node in (NODE, other)]
-    places = {(e.entity.entity_id, e.position) for e in number(cut, high_water=24)}
-    assert places == {(NODE, 32), (NODE, 40), (other, 32), (other, 40)}
+    cut = [event(Kind.NODE_HEARTBEAT, n, 1, node=node) for n in (1, 2) for node in (NODE, other)]
+    first = position_at(at(1))
+    places = {(e.entity.entity_id, e.position - first) for e in number(cut, at(0))}
+    assert places == {(NODE, 0), (NODE, 8), (other, 0), (other, 8)}
