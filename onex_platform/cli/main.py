@@ -43,6 +43,15 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="onex")
 def cli() -> None:
     """Run and inspect the ONEX platform: stack, database, topics, fleet, registry."""
+    from onex_platform.errors import ConfigurationError
+    from onex_platform.settings import LogSettings, load_settings
+    from onex_platform.telemetry import configure_logging
+
+    try:
+        log = load_settings().log
+    except ConfigurationError:  # the command reports it, if it needs settings at all
+        log = LogSettings()
+    configure_logging(log.level, log.style)
 
 
 def main(argv: list[str] | None = None) -> Any:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from onex_platform.cli import main as entry
 from onex_platform.errors import InfraConnectionError, OnexError
 
 _HEAVY = ("confluent_kafka", "dagster", "psycopg", "pyspark", "sqlalchemy", "structlog", "yaml")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """`main` sets up this process's logs; the next test finds them as they were."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 def test_help_loads_no_heavy_library() -> None:
@@ -49,6 +65,34 @@ def test_an_error_is_one_sentence_its_hint_and_its_correlation_id(
         "  Start it.",
         f"  correlation id {error.correlation_id}",
     ]
+
+
+def test_help_of_a_command_needs_no_valid_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ONEX_LOG_LEVEL", "LOUD")
+    entry.main(["settings", "--help"])
+    assert "ONEX_LOG_LEVEL" in capsys.readouterr().out
+
+
+def test_logs_go_to_stderr_in_the_style_of_the_settings() -> None:
+    program = (
+        "from onex_platform.cli import main, settings\n"
+        "from onex_platform.telemetry import get_logger\n"
+        "settings.load_settings = lambda: get_logger('test').info('seen', password='hunter2')\n"
+        "settings.effective_values = lambda _: []\n"
+        "main.main(['settings', '--json'])\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "ONEX_LOG_STYLE": "json"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(answer.stdout) == []
+    record = json.loads(answer.stderr)
+    assert (record["event"], record["password"]) == ("seen", "***")
 
 
 def test_an_interrupt_is_said_in_one_word(
