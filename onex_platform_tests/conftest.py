@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
 from psycopg import sql
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
@@ -19,6 +21,17 @@ from onex_platform.settings import (
     SparkSettings,
     load_settings,
 )
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Whoever runs the command in this process sets up its logs; the next test finds them anew."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from onex_platform.cli import main as entry
 from onex_platform.errors import InfraConnectionError, OnexError
 
 _HEAVY = ("confluent_kafka", "dagster", "psycopg", "pyspark", "sqlalchemy", "structlog", "yaml")
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """`main` sets up this process's logs; the next test finds them as they were."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def test_help_loads_no_heavy_library() -> None:
