@@ -7,9 +7,10 @@ decided is in the event. Therefore folding the log again gives the same rows.
 from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 from onex_platform.domain import machine
-from onex_platform.domain.events import LogEvent
+from onex_platform.domain.events import LogEvent, Provenance
 from onex_platform.domain.payloads import IntrospectionPayload, RegistrationFailedPayload
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome
@@ -77,12 +78,11 @@ def life_of(projection: ModelRegistrationProjection | None) -> machine.NodeLife:
     return life
 
 
-def described(event: LogEvent) -> Changes:
-    """What an introspection says about its node."""
-    payload = cast("IntrospectionPayload", event.payload)
+def described(payload: IntrospectionPayload, plain_id: str | None) -> Changes:
+    """What an introspection says about its node; a plain-text id names a node that has no name."""
     return {
         "node_type": payload.node_type,
-        "node_name": payload.node_name or event.node_name,
+        "node_name": payload.node_name or plain_id,
         "node_version": payload.node_version,
         "capabilities": payload.capabilities,
         "endpoints": payload.endpoints,
@@ -92,21 +92,22 @@ def described(event: LogEvent) -> Changes:
     }
 
 
-def failed(event: LogEvent) -> Changes:
-    """What a failed registration leaves in the row."""
-    payload = cast("RegistrationFailedPayload", event.payload)
-    return {"failure_code": payload.error_code, "failure_message": payload.error_message}
-
-
-def changed(event: LogEvent) -> Changes:
-    """Where the last change of a row came from."""
-    source = event.provenance
+def failed(payload: RegistrationFailedPayload | None) -> Changes:
+    """What a failed registration leaves in the row; without one, what a new life clears."""
     return {
-        "last_applied_event_id": event.event_id,
-        "last_applied_topic": source.topic if source else None,
-        "last_applied_partition": source.partition if source else None,
-        "last_applied_offset": source.offset if source else None,
-        "correlation_id": event.correlation_id,
+        "failure_code": payload and payload.error_code,
+        "failure_message": payload and payload.error_message,
+    }
+
+
+def changed(event_id: UUID, source: Provenance | None, correlation_id: UUID | None) -> Changes:
+    """Where the last change of a row came from."""
+    return {
+        "last_applied_event_id": event_id,
+        "last_applied_topic": source and source.topic,
+        "last_applied_partition": source and source.partition,
+        "last_applied_offset": source and source.offset,
+        "correlation_id": correlation_id,
     }
 
 
@@ -119,13 +120,13 @@ def _projection_of(
     changes["current_state"] = machine.STATES[life.state]
     changes["last_applied_sequence"] = life.position
     if life.changed_by is event:
-        changes |= changed(event)
+        changes |= changed(event.event_id, event.provenance, event.correlation_id)
     if life.described_by is event:
-        changes |= described(event)
+        changes |= described(cast("IntrospectionPayload", event.payload), event.node_name)
     if life.failed_by is event:
-        changes |= failed(event)
+        changes |= failed(cast("RegistrationFailedPayload", event.payload))
     elif life.failed_by is None:
-        changes |= {"failure_code": None, "failure_message": None}
+        changes |= failed(None)
     if before is None:
         return ModelRegistrationProjection(
             entity_id=event.entity.entity_id, domain=event.entity.domain, **changes

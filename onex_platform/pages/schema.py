@@ -1,0 +1,125 @@
+"""The columns of a log page, and events as rows of it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from pydantic_core import from_json
+
+from onex_platform.domain.envelope import parse_payload
+from onex_platform.domain.events import EnumEventKind, LogEvent, Provenance
+from onex_platform.domain.identity import EntityKey, identify_node
+
+SCHEMA_VERSION = 1
+
+_ID = pa.binary(16)
+_TIME = pa.timestamp("us", tz="UTC")
+
+LOG_SCHEMA = pa.schema(
+    [
+        pa.field("entity_id", _ID, nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("event_id", _ID, nullable=False),
+        pa.field("tenant", pa.string(), nullable=False),
+        pa.field("node_id", pa.string()),
+        pa.field("epoch", pa.int64()),
+        pa.field("occurred_at", _TIME, nullable=False),
+        pa.field("reported_at", _TIME),
+        pa.field("deadline", _TIME),
+        pa.field("correlation_id", _ID),
+        pa.field("cause_id", _ID),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("duplicate", pa.bool_(), nullable=False),
+        pa.field("payload", pa.string(), nullable=False),
+    ]
+)
+
+# What folding heartbeats needs: their payload is archived, but never read for it.
+BEAT_COLUMNS = ["entity_id", "position", "event_id", "tenant", "epoch", "occurred_at", "deadline"]
+
+
+def bucket_of(entity_id: bytes, buckets: int) -> int:
+    """The bucket of an entity: the same in Python and in Spark (`crc32`), for ever."""
+    return zlib.crc32(entity_id) % buckets
+
+
+def to_table(events: Iterable[LogEvent]) -> pa.Table:
+    """Events as rows of a page."""
+    rows = [_to_row(event) for event in events]
+    return pa.Table.from_pylist(rows, schema=LOG_SCHEMA)
+
+
+def to_events(table: pa.Table, domain: str) -> Iterator[LogEvent]:
+    """The rows of a page as events."""
+    for row in table.to_pylist():
+        yield to_event(row, domain)
+
+
+def to_event(row: dict[str, Any], domain: str) -> LogEvent:
+    kind = EnumEventKind(row["kind"])
+    node_id = row["node_id"]
+    return LogEvent(
+        position=row["position"],
+        kind=kind,
+        event_id=UUID(bytes=row["event_id"]),
+        entity=EntityKey(domain, UUID(bytes=row["entity_id"])),
+        tenant=row["tenant"],
+        node_id=node_id,
+        node_name=None if node_id is None else identify_node(node_id, row["tenant"]).node_name,
+        epoch=row["epoch"],
+        occurred_at=_instant(row["occurred_at"]),
+        payload=parse_payload(kind, from_json(row["payload"])),
+        deadline=row["deadline"] and _instant(row["deadline"]),
+        reported_at=row["reported_at"] and _instant(row["reported_at"]),
+        correlation_id=uuid_of(row["correlation_id"]),
+        cause_id=uuid_of(row["cause_id"]),
+        provenance=provenance_of(row),
+        duplicate=row["duplicate"],
+    )
+
+
+def _to_row(event: LogEvent) -> dict[str, Any]:
+    source = event.provenance
+    return {
+        "entity_id": event.entity.entity_id.bytes,
+        "position": event.position,
+        "kind": event.kind.value,
+        "event_id": event.event_id.bytes,
+        "tenant": event.tenant,
+        "node_id": event.node_id,
+        "epoch": event.epoch,
+        "occurred_at": event.occurred_at,
+        "reported_at": event.reported_at,
+        "deadline": event.deadline,
+        "correlation_id": event.correlation_id and event.correlation_id.bytes,
+        "cause_id": event.cause_id and event.cause_id.bytes,
+        "topic": source and source.topic,
+        "partition": source and source.partition,
+        "offset": source and source.offset,
+        "duplicate": event.duplicate,
+        "payload": event.payload.model_dump_json(),
+    }
+
+
+def provenance_of(row: dict[str, Any]) -> Provenance | None:
+    """The Kafka record a row came from; None for a fact that the platform appended itself."""
+    if row["topic"] is None:
+        return None
+    return Provenance(topic=row["topic"], partition=row["partition"], offset=row["offset"])
+
+
+def uuid_of(value: bytes | None) -> UUID | None:
+    return None if value is None else UUID(bytes=value)
+
+
+def _instant(moment: datetime) -> datetime:
+    """Arrow hands out its own zone object; rows compare and print with the standard one."""
+    return moment.astimezone(UTC)

@@ -1,0 +1,263 @@
+"""The fold over columns: what the Spark reducer does with one bucket of the log.
+
+Runs of heartbeats collapse (`steps.py`); everything else goes through the domain's state machine,
+one short step per event, and only the event that described a node last is parsed. Work is linear in
+the events, also for a node that has them all; memory is that of the bucket's nodes and one chunk,
+however long the history.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+import pyarrow as pa
+from pydantic_core import from_json
+
+from onex_platform.domain import machine
+from onex_platform.domain.batch import Decider, RowChange
+from onex_platform.domain.decider import decide
+from onex_platform.domain.envelope import parse_payload
+from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.fold import LIFE_FIELDS, Changes, changed, described, failed
+from onex_platform.domain.identity import identify_node
+from onex_platform.domain.payloads import IntrospectionPayload, RegistrationFailedPayload
+from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.states import EnumOutcome
+from onex_platform.pages.schema import provenance_of, to_event, uuid_of
+from onex_platform.projections.steps import NO_EPOCH, Chunk, Step
+
+Kind = EnumEventKind
+
+_TIMES = tuple(name for name in LIFE_FIELDS if name not in ("tenant", "epoch"))
+_REFUSED = frozenset(
+    code
+    for code, verdict in enumerate(machine.VERDICTS)
+    if verdict.outcome in (EnumOutcome.ILLEGAL, EnumOutcome.PARKED)
+)
+_HEARTBEAT = machine.KIND_CODES[Kind.NODE_HEARTBEAT]
+_CAUSES = frozenset(
+    machine.KIND_CODES[kind]
+    for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK, Kind.NODE_SHUTDOWN)
+)
+_ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_KEPT = object()  # stands in a life for a text that the node keeps already
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Events without effect, for the audit; a run of heartbeats is one entry with its count."""
+
+    event: dict[str, Any]
+    state: int
+    verdict: int
+    times: int
+
+
+class _Node:
+    """A node of the bucket: its life, and the texts that its last events gave it."""
+
+    __slots__ = ("base", "beaten", "description", "failure", "life", "origin", "wide")
+
+    def __init__(self, base: ModelRegistrationProjection | None = None) -> None:
+        self.base = base
+        self.life = machine.NodeLife()
+        self.wide = False
+        self.beaten = False
+        self.description: tuple[str, str, str] | None = None  # payload, node_id, tenant
+        self.failure: str | None = None  # payload
+        self.origin: Changes = {}
+        if base is not None:
+            life = self.life
+            life.state = machine.STATE_CODES[base.current_state]
+            life.position = base.last_applied_sequence
+            life.tenant, life.epoch = base.tenant, base.epoch
+            life.failed_by = _KEPT if base.failure_code is not None else None
+            for name in _TIMES:
+                setattr(life, name, _micros(getattr(base, name)))
+
+
+class BucketFold:
+    """Folds the events of one bucket, chunk after chunk in log order.
+
+    `rows` are the bucket's current rows, as far as the events may touch them. With a decider, what
+    it decides is folded right behind its cause and collected in `facts`.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        rows: Iterable[ModelRegistrationProjection] = (),
+        decider: Decider | None = None,
+        *,
+        audit: bool = False,
+    ) -> None:
+        self.facts: list[LogEvent] = []
+        self.refused: list[Refused] = []
+        self._domain = domain
+        self._decider = decider
+        self._audit = audit
+        self._nodes = {row.entity_id.bytes: _Node(row) for row in rows}
+        self._emitted: set[UUID] = set()
+        self._verdicts = [0] * len(machine.VERDICTS)
+
+    @property
+    def outcomes(self) -> Counter[EnumOutcome]:
+        counts: Counter[EnumOutcome] = Counter()
+        for verdict, count in zip(machine.VERDICTS, self._verdicts, strict=True):
+            if count:
+                counts[verdict.outcome] += count
+        return counts
+
+    def feed(self, changes: pa.Table, beats: pa.Table) -> None:
+        """Fold a chunk: the events that may change a state, and the heartbeats among them."""
+        interval = None if self._decider is None else self._decider.policy.request_interval
+        chunk = Chunk(changes, beats, interval)
+        self._verdicts[machine.DUPLICATE] += chunk.duplicates
+        self._keep_texts(chunk, self._walk(chunk))
+
+    def changes(self) -> Iterator[RowChange]:
+        """The rows that the chunks changed."""
+        for entity_id, node in self._nodes.items():
+            if not (node.wide or node.beaten):
+                continue
+            base = node.base
+            yield RowChange(
+                row=self._row_of(entity_id, node),
+                wide=node.wide,
+                liveness=node.beaten
+                or base is None
+                or _micros(base.liveness_deadline) != node.life.liveness_deadline,
+            )
+
+    def _walk(self, chunk: Chunk) -> list[_Node]:
+        touched: list[_Node] = []
+        verdicts, tenants, nodes = self._verdicts, chunk.tenants, self._nodes
+        entity, node, entity_id = -1, _Node(), b""
+        for step in chunk.steps():
+            if step.entity != entity:
+                entity, entity_id = step.entity, chunk.entity_ids[step.entity]
+                node = nodes.get(entity_id) or nodes.setdefault(entity_id, _Node())
+                touched.append(node)
+            verdict = machine.step(
+                node.life,
+                step.kind,
+                step.position,
+                tenants[step.tenant],
+                None if step.epoch == NO_EPOCH else step.epoch,
+                step.occurred_at,
+                step.deadline,
+                bool(step.retry_eligible),
+                step.source,
+            )
+            verdicts[verdict] += step.times
+            if verdict == machine.APPLIED:
+                if step.kind == _HEARTBEAT:
+                    node.beaten = True
+                elif node.life.position == step.position:
+                    node.wide = True
+            elif self._audit and verdict in _REFUSED:
+                row = chunk.row(step.source)
+                self.refused.append(Refused(row, node.life.state, verdict, step.times))
+            if self._decider is not None and _may_decide(node.life, step, verdict):
+                self._decide(entity_id, node, chunk, step)
+        return touched
+
+    def _decide(self, entity_id: bytes, node: _Node, chunk: Chunk, step: Step) -> None:
+        decider = cast("Decider", self._decider)
+        self._keep_texts(chunk, [node])
+        event = to_event(chunk.row(step.source), self._domain)
+        row = None
+        if node.life.state != machine.UNKNOWN:
+            row = self._row_of(entity_id, node)
+        for fact in decide(row, event, decider.policy, decider.now):
+            if fact.event_id in self._emitted or fact.event_id in decider.known_facts:
+                continue
+            self._emitted.add(fact.event_id)
+            self.facts.append(fact)
+            self._fold_fact(node, fact)
+
+    def _fold_fact(self, node: _Node, fact: LogEvent) -> None:
+        verdict = machine.step(
+            node.life,
+            machine.KIND_CODES[fact.kind],
+            fact.position,
+            fact.tenant,
+            fact.epoch,
+            _micros(fact.occurred_at),
+            _micros(fact.deadline),
+            False,
+            _KEPT,
+        )
+        self._verdicts[verdict] += 1
+        if verdict != machine.APPLIED or node.life.position != fact.position:
+            return
+        node.wide = True
+        node.origin = changed(fact.event_id, fact.provenance, fact.correlation_id)
+        if fact.kind is Kind.REGISTRATION_FAILED:
+            node.failure = fact.payload.model_dump_json()
+
+    def _keep_texts(self, chunk: Chunk, nodes: Iterable[_Node]) -> None:
+        """Take from the chunk what its events gave to these nodes, before the chunk is dropped."""
+        for node in nodes:
+            life = node.life
+            if isinstance(life.described_by, int):
+                row = chunk.row(life.described_by)
+                node.description = (row["payload"], row["node_id"], row["tenant"])
+                life.described_by = _KEPT
+            if isinstance(life.failed_by, int):
+                node.failure = chunk.row(life.failed_by)["payload"]
+                life.failed_by = _KEPT
+            if isinstance(life.changed_by, int):
+                row = chunk.row(life.changed_by)
+                node.origin = changed(
+                    UUID(bytes=row["event_id"]), provenance_of(row), uuid_of(row["correlation_id"])
+                )
+                life.changed_by = _KEPT
+
+    def _row_of(self, entity_id: bytes, node: _Node) -> ModelRegistrationProjection:
+        life = node.life
+        values: Changes = {name: _instant(getattr(life, name)) for name in _TIMES}
+        values["tenant"], values["epoch"] = life.tenant, life.epoch
+        values["current_state"] = machine.STATES[life.state]
+        values["last_applied_sequence"] = life.position
+        values |= node.origin
+        if node.description is not None:
+            values |= _described(*node.description)
+        if life.failed_by is None:
+            values |= failed(None)
+        elif node.failure is not None:
+            payload = parse_payload(Kind.REGISTRATION_FAILED, from_json(node.failure))
+            values |= failed(cast("RegistrationFailedPayload", payload))
+        if node.base is not None:
+            return node.base.model_copy(update=values)
+        # Every value was validated when it entered the log.
+        return ModelRegistrationProjection.model_construct(
+            entity_id=UUID(bytes=entity_id), domain=self._domain, **values
+        )
+
+
+def _may_decide(life: machine.NodeLife, step: Step, verdict: int) -> bool:
+    """Whether the decider could have an answer; asking it costs a row and an event."""
+    if step.kind == _HEARTBEAT:
+        over = life.state == machine.UNKNOWN or life.is_over()
+        return over and verdict != machine.FOREIGN
+    return verdict == machine.APPLIED and step.kind in _CAUSES
+
+
+def _described(payload: str, node_id: str, tenant: str) -> Changes:
+    parsed = parse_payload(Kind.NODE_INTROSPECTION, from_json(payload))
+    return described(cast("IntrospectionPayload", parsed), identify_node(node_id, tenant).node_name)
+
+
+def _micros(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _ORIGIN) // _MICROSECOND
+
+
+def _instant(micros: int | None) -> datetime | None:
+    return None if micros is None else _ORIGIN + micros * _MICROSECOND
