@@ -7,7 +7,7 @@ import json
 import click
 
 from onex_platform.engines.migrations import migrate, migration_status
-from onex_platform.settings import load_settings
+from onex_platform.settings import Settings, load_settings
 from onex_platform.stack import attach
 
 
@@ -19,7 +19,7 @@ def command() -> None:
 @command.command("migrate")
 def migrate_command() -> None:
     """Apply every pending migration; harmless when repeated or run twice at once."""
-    applied = migrate(attach(load_settings()))
+    applied = migrate(_settings())
     for name in applied:
         click.echo(f"applied  {name}")
     if not applied:
@@ -38,10 +38,14 @@ def status_command(as_json: bool) -> None:
             if status.applied_at
             else None,
         }
-        for status in migration_status(attach(load_settings()))
+        for status in migration_status(_settings())
     ]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
     for row in rows:
         click.echo(f"{row['state']:<8}  {row['name']}  {row['applied_at'] or ''}".rstrip())
+
+
+def _settings() -> Settings:
+    return attach(load_settings(), services=["postgres"])

@@ -8,13 +8,14 @@ a wrong statement is a defect of ours and passes as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
 import psycopg
 from psycopg import errors as server_errors
-from sqlalchemy import URL, Connection, Engine, create_engine, make_url
+from psycopg.rows import namedtuple_row
+from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -27,6 +28,19 @@ from onex_platform.errors import (
 from onex_platform.resilience import CircuitBreaker
 from onex_platform.settings import PostgresSettings, Settings
 from onex_platform.telemetry import redact
+
+__all__ = [
+    "Cursor",
+    "Engine",
+    "database_address",
+    "open_engine",
+    "session_arguments",
+    "stream",
+    "transaction",
+    "translated",
+]
+
+Cursor = psycopg.Cursor[Any]
 
 _DRIVER = "postgresql+psycopg"
 _TOO_SLOW = (
@@ -113,15 +127,31 @@ def translated(breaker: CircuitBreaker) -> Iterator[None]:
 
 
 @contextmanager
-def transaction(engine: Engine, breaker: CircuitBreaker) -> Iterator[Connection]:
-    """One guarded transaction: committed when the block ends, rolled back when it raises."""
+def transaction(engine: Engine, breaker: CircuitBreaker) -> Iterator[Cursor]:
+    """One guarded transaction: committed when the block ends, rolled back when it raises.
+
+    The cursor is psycopg's own, COPY included; its rows are named tuples.
+    """
     with translated(breaker), engine.begin() as connection:
-        yield connection
+        driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+        with driver.cursor(row_factory=namedtuple_row) as cursor:
+            yield cursor
 
 
-def driver_connection(connection: Connection) -> psycopg.Connection[Any]:
-    """psycopg's own connection, for COPY, inside the same transaction as `connection`."""
-    return cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+def stream(
+    engine: Engine,
+    breaker: CircuitBreaker,
+    query: str,
+    parameters: Mapping[str, Any],
+    rows_per_fetch: int = 1000,
+) -> Iterator[Any]:
+    """The query's rows from one snapshot, fetched piece by piece: memory stays flat."""
+    with (
+        transaction(engine, breaker) as cursor,
+        cursor.connection.cursor("stream", row_factory=namedtuple_row) as portal,
+    ):
+        portal.itersize = rows_per_fetch
+        yield from portal.execute(query, parameters)
 
 
 def _translate(error: Exception) -> InfraError | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import make_url
 
 from onex_platform.cli.main import cli
 from onex_platform.engines.migrations import MigrationState, migrate, migration_status
@@ -43,7 +44,8 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    url = make_url(database_url).set(drivername="postgresql")
+    with psycopg.connect(url.render_as_string(False), autocommit=True) as connection:
         yield connection
 
 
