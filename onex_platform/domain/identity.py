@@ -40,7 +40,10 @@ def identify_node(node_id: str, tenant: str) -> NodeIdentity:
         raise ValueError(
             f"node_id has {len(node_id)} characters; at most {MAX_NODE_ID_LENGTH} are allowed"
         )
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in node_id):
+    # Printable text, the usual case, holds no control characters and needs no closer look.
+    if not node_id.isprintable() and any(
+        unicodedata.category(character) in ("Cc", "Cs") for character in node_id
+    ):
         raise ValueError(f"node_id {node_id!r} holds control characters; use printable text")
     try:
         return NodeIdentity(UUID(node_id), None)

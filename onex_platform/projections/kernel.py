@@ -44,9 +44,13 @@ _CAUSES = frozenset(
     machine.KIND_CODES[kind]
     for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK, Kind.NODE_SHUTDOWN)
 )
-_ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_KEPT = object()  # stands in a life for a text that the node keeps already
+_KEPT = object()  # stands in a life for an event whose values the node keeps already
+
+_DESCRIPTION = ("payload", "node_id", "tenant")
+_FAILURE = ("payload",)
+_ORIGIN = ("event_id", "correlation_id", "topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,10 @@ class _Node:
         self.life = machine.NodeLife()
         self.wide = False
         self.beaten = False
-        self.description: tuple[str, str, str] | None = None  # payload, node_id, tenant
-        self.failure: str | None = None  # payload
-        self.origin: Changes = {}
+        # Values of the columns below; None: what the base row says.
+        self.description: tuple[Any, ...] | None = None
+        self.failure: tuple[Any, ...] | None = None
+        self.origin: tuple[Any, ...] | None = None
         if base is not None:
             life = self.life
             life.state = machine.STATE_CODES[base.current_state]
@@ -198,27 +203,19 @@ class BucketFold:
         if verdict != machine.APPLIED or node.life.position != fact.position:
             return
         node.wide = True
-        node.origin = changed(fact.event_id, fact.provenance, fact.correlation_id)
+        correlation_id = fact.correlation_id and fact.correlation_id.bytes
+        node.origin = (fact.event_id.bytes, correlation_id, None, None, None)
         if fact.kind is Kind.REGISTRATION_FAILED:
-            node.failure = fact.payload.model_dump_json()
+            node.failure = (fact.payload.model_dump_json(),)
 
-    def _keep_texts(self, chunk: Chunk, nodes: Iterable[_Node]) -> None:
+    def _keep_texts(self, chunk: Chunk, nodes: list[_Node]) -> None:
         """Take from the chunk what its events gave to these nodes, before the chunk is dropped."""
-        for node in nodes:
-            life = node.life
-            if isinstance(life.described_by, int):
-                row = chunk.row(life.described_by)
-                node.description = (row["payload"], row["node_id"], row["tenant"])
-                life.described_by = _KEPT
-            if isinstance(life.failed_by, int):
-                node.failure = chunk.row(life.failed_by)["payload"]
-                life.failed_by = _KEPT
-            if isinstance(life.changed_by, int):
-                row = chunk.row(life.changed_by)
-                node.origin = changed(
-                    UUID(bytes=row["event_id"]), provenance_of(row), uuid_of(row["correlation_id"])
-                )
-                life.changed_by = _KEPT
+        for node, values in _news(chunk, nodes, "described_by", _DESCRIPTION):
+            node.description = values
+        for node, values in _news(chunk, nodes, "failed_by", _FAILURE):
+            node.failure = values
+        for node, values in _news(chunk, nodes, "changed_by", _ORIGIN):
+            node.origin = values
 
     def _row_of(self, entity_id: bytes, node: _Node) -> ModelRegistrationProjection:
         life = node.life
@@ -226,18 +223,18 @@ class BucketFold:
         values["tenant"], values["epoch"] = life.tenant, life.epoch
         values["current_state"] = machine.STATES[life.state]
         values["last_applied_sequence"] = life.position
-        values |= node.origin
+        if node.origin is not None:
+            values |= _changed(*node.origin)
         if node.description is not None:
             values |= _described(*node.description)
         if life.failed_by is None:
             values |= failed(None)
         elif node.failure is not None:
-            payload = parse_payload(Kind.REGISTRATION_FAILED, from_json(node.failure))
+            payload = parse_payload(Kind.REGISTRATION_FAILED, from_json(node.failure[0]))
             values |= failed(cast("RegistrationFailedPayload", payload))
         if node.base is not None:
             return node.base.model_copy(update=values)
-        # Every value was validated when it entered the log.
-        return ModelRegistrationProjection.model_construct(
+        return ModelRegistrationProjection(
             entity_id=UUID(bytes=entity_id), domain=self._domain, **values
         )
 
@@ -250,14 +247,36 @@ def _may_decide(life: machine.NodeLife, step: Step, verdict: int) -> bool:
     return verdict == machine.APPLIED and step.kind in _CAUSES
 
 
+def _news(
+    chunk: Chunk, nodes: list[_Node], name: str, columns: tuple[str, ...]
+) -> Iterator[tuple[_Node, tuple[Any, ...]]]:
+    """The nodes that an event of this chunk gave new values, with the values."""
+    new = [node for node in nodes if isinstance(getattr(node.life, name), int)]
+    sources = [getattr(node.life, name) for node in new]
+    for node, values in zip(new, chunk.values(sources, columns), strict=True):
+        setattr(node.life, name, _KEPT)
+        yield node, values
+
+
+def _changed(
+    event_id: bytes,
+    correlation_id: bytes | None,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+) -> Changes:
+    source = provenance_of({"topic": topic, "partition": partition, "offset": offset})
+    return changed(UUID(bytes=event_id), source, uuid_of(correlation_id))
+
+
 def _described(payload: str, node_id: str, tenant: str) -> Changes:
     parsed = parse_payload(Kind.NODE_INTROSPECTION, from_json(payload))
     return described(cast("IntrospectionPayload", parsed), identify_node(node_id, tenant).node_name)
 
 
 def _micros(moment: datetime | None) -> int | None:
-    return None if moment is None else (moment - _ORIGIN) // _MICROSECOND
+    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
 
 
 def _instant(micros: int | None) -> datetime | None:
-    return None if micros is None else _ORIGIN + micros * _MICROSECOND
+    return None if micros is None else _EPOCH + micros * _MICROSECOND

@@ -6,7 +6,7 @@ in it can change a state, so its latest time and its latest deadline say all tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -73,6 +73,14 @@ class Chunk:
         if self._change_rows is None:
             self._change_rows = self.changes.to_pylist()
         return self._change_rows[source]
+
+    def values(self, sources: list[int], columns: tuple[str, ...]) -> Iterable[tuple[Any, ...]]:
+        """Some columns of the changes at `sources`."""
+        if self._change_rows is not None:
+            rows = self._change_rows
+            return [tuple(rows[source][name] for name in columns) for source in sources]
+        taken = self.changes.select(columns).take(pa.array(sources, pa.int64()))
+        return zip(*(column.to_pylist() for column in taken.columns), strict=True)
 
     def steps(self) -> Iterator[Step]:
         """All steps, entity by entity, in the order of the log."""
