@@ -1,0 +1,165 @@
+"""A page: one immutable Parquet file with a part of the log.
+
+Its row groups are keyed: each holds one bucket's changes or one bucket's heartbeats, sorted by
+entity and position. So a reader takes its bucket, skips the heartbeats' payloads, and needs no
+shuffle, whether a page holds one bucket or all. What RFC-023 wants to know of a page stands in the
+file's own metadata, so that an index can be rebuilt from the files alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, BinaryIO, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.pages.schema import LOG_SCHEMA, SCHEMA_VERSION
+
+METADATA_KEY = b"onex.page"
+_ROW_GROUP_ROWS = 256 * 1024
+_SORTED_BY = [("entity_id", "ascending"), ("position", "ascending")]
+
+
+class EnumPageReason(StrEnum):
+    """Why a page was cut."""
+
+    INGEST = "ingest"  # a cut of the input topics
+    DECISION = "decision"  # facts of the registry's own policy
+    COMPACTION = "compaction"  # smaller pages merged
+
+
+class RowGroupKey(NamedTuple):
+    """What one row group of a page holds."""
+
+    bucket: int
+    beats: bool
+    events: int
+
+
+class PageMetadata(BaseModel):
+    """What is known of a page without reading its events."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    page_id: UUID
+    domain: str
+    writer_id: str
+    reason: EnumPageReason
+    buckets: int  # how many the log is divided into, not how many are in here
+    period: AwareDatetime  # the partition of time that the page belongs to
+    min_position: int
+    max_position: int
+    start_time: AwareDatetime
+    end_time: AwareDatetime
+    event_count: int
+    row_groups: tuple[RowGroupKey, ...]
+    schema_version: int = SCHEMA_VERSION
+    format: str = "parquet"
+    compression: str = "zstd"
+
+    @property
+    def bucket_numbers(self) -> list[int]:
+        return sorted({group.bucket for group in self.row_groups})
+
+
+class EncodedPage(NamedTuple):
+    """A page ready to be stored."""
+
+    metadata: PageMetadata
+    data: bytes
+    checksum: str
+
+
+class PageWriter:
+    """Collects the parts of one page, bucket by bucket, and encodes it."""
+
+    def __init__(self) -> None:
+        self._buffer = io.BytesIO()
+        self._writer = pq.ParquetWriter(
+            self._buffer,
+            LOG_SCHEMA,
+            compression="zstd",
+            # Ids are unique and times rise: a dictionary of them would only be built and dropped.
+            use_dictionary=["kind", "tenant", "node_id", "topic", "entity_id"],
+            write_statistics=["entity_id", "position", "occurred_at"],
+        )
+        self._groups: list[RowGroupKey] = []
+        self._ranges: list[tuple[int, int, datetime, datetime]] = []
+
+    def add(self, bucket: int, events: pa.Table) -> None:
+        """Add one bucket's events, in any order."""
+        is_beat = pc.equal(events["kind"], EnumEventKind.NODE_HEARTBEAT.value)
+        for beats, mask in ((False, pc.invert(is_beat)), (True, is_beat)):
+            part = events.filter(mask).sort_by(_SORTED_BY)
+            for start in range(0, len(part), _ROW_GROUP_ROWS):
+                self._add_group(bucket, beats, part.slice(start, _ROW_GROUP_ROWS))
+
+    def finish(self, **about: Any) -> EncodedPage:
+        """The encoded page; `about` gives what the events themselves do not tell."""
+        low, high, start, end = zip(*self._ranges, strict=True)
+        metadata = PageMetadata(
+            min_position=min(low),
+            max_position=max(high),
+            start_time=min(start),
+            end_time=max(end),
+            event_count=sum(group.events for group in self._groups),
+            row_groups=tuple(self._groups),
+            **about,
+        )
+        self._writer.add_key_value_metadata({METADATA_KEY: metadata.model_dump_json().encode()})
+        self._writer.close()
+        data = self._buffer.getvalue()
+        return EncodedPage(metadata, data, checksum_of(data))
+
+    def _add_group(self, bucket: int, beats: bool, part: pa.Table) -> None:
+        self._writer.write_table(part, row_group_size=_ROW_GROUP_ROWS)
+        self._groups.append(RowGroupKey(bucket, beats, len(part)))
+        positions, times = pc.min_max(part["position"]), pc.min_max(part["occurred_at"])
+        self._ranges.append(
+            (
+                positions["min"].as_py(),
+                positions["max"].as_py(),
+                times["min"].as_py(),
+                times["max"].as_py(),
+            )
+        )
+
+
+def read_metadata(source: BinaryIO) -> PageMetadata:
+    """What a page says of itself."""
+    raw = pq.ParquetFile(source).metadata.metadata[METADATA_KEY]
+    return PageMetadata.model_validate(json.loads(raw))
+
+
+def read_page(
+    source: BinaryIO,
+    metadata: PageMetadata,
+    *,
+    bucket: int | None = None,
+    beats: bool,
+    columns: Iterable[str] | None = None,
+) -> pa.Table:
+    """The heartbeats, or the other events, of one bucket of a page (of all if None)."""
+    chosen = [
+        number
+        for number, group in enumerate(metadata.row_groups)
+        if group.beats == beats and bucket in (None, group.bucket)
+    ]
+    names = LOG_SCHEMA.names if columns is None else list(columns)
+    if not chosen:
+        return pa.schema([LOG_SCHEMA.field(name) for name in names]).empty_table()
+    return pq.ParquetFile(source).read_row_groups(chosen, columns=names).select(names)
+
+
+def checksum_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,88 @@
+"""Where pages lie: a local folder by default; S3, Google Cloud Storage or Azure by URL.
+
+One library (obstore, the Rust object_store) speaks to all of them. A page is created, never
+overwritten: the store is asked to refuse a key that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+
+from onex_platform.errors import ConfigurationError, InfraConnectionError, OnexError
+
+
+class PageMissingError(OnexError):
+    """A page that the index names is not in the store."""
+
+
+class PageStore:
+    """A bucket, container or folder of pages, addressed by URL."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            if "://" not in url:
+                Path(url).mkdir(parents=True, exist_ok=True)
+                self._store: Any = obstore.store.LocalStore(str(Path(url).resolve()))
+            else:
+                self._store = obstore.store.from_url(url)
+        except (BaseError, ValueError, OSError) as error:
+            raise ConfigurationError(
+                f"The page archive {url!r} can't be opened: {error}.",
+                hint="Set ONEX_PAGES_URL to a folder or to an s3://, gs:// or az:// address.",
+            ) from None
+
+    def create(self, key: str, data: bytes) -> None:
+        """Store a new object; a key that exists already is an error, never overwritten."""
+        with self._translated(key):
+            try:
+                obstore.put(self._store, key, data, mode="create")
+            except AlreadyExistsError:
+                raise OnexError(
+                    f"{key} exists in {self.url} already; pages are never overwritten."
+                ) from None
+
+    def read(self, key: str) -> bytes:
+        with self._translated(key):
+            return bytes(obstore.get(self._store, key).bytes())
+
+    def open(self, key: str) -> BinaryIO:
+        """A seekable reader that fetches only the ranges it is asked for."""
+        with self._translated(key):
+            return cast("BinaryIO", obstore.open_reader(self._store, key))
+
+    def delete(self, key: str) -> None:
+        """Remove an object; one that is gone already is as good."""
+        with self._translated(key):
+            try:
+                obstore.delete(self._store, key)
+            except (NotFoundError, FileNotFoundError):
+                return
+
+    def keys(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Every object's key and size, in chunks, however many there are."""
+        with self._translated(prefix):
+            for chunk in obstore.list(self._store, prefix=prefix or None):
+                for item in chunk:
+                    yield item["path"], item["size"]
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except (NotFoundError, FileNotFoundError):
+            raise PageMissingError(
+                f"{key} is not in the page archive {self.url}.",
+                hint="`onex pages verify` lists every page that is missing or damaged.",
+            ) from None
+        except BaseError as error:
+            raise InfraConnectionError(
+                f"The page archive {self.url} failed at {key}: {error}.",
+                hint="Check ONEX_PAGES_URL and the credentials of the store.",
+            ) from error
