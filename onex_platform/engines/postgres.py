@@ -8,13 +8,16 @@ a wrong statement is a defect of ours and passes as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import psycopg
 from psycopg import errors as server_errors
+from psycopg import sql
 from psycopg.rows import namedtuple_row
+from psycopg.types.json import set_json_dumps
+from pydantic_core import to_json
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -32,7 +35,9 @@ from onex_platform.telemetry import redact
 __all__ = [
     "Cursor",
     "Engine",
+    "copy_rows",
     "database_address",
+    "fetch_one",
     "open_engine",
     "session_arguments",
     "stream",
@@ -152,6 +157,30 @@ def stream(
     ):
         portal.itersize = rows_per_fetch
         yield from portal.execute(query, parameters)
+
+
+def fetch_one(cursor: Cursor, query: str, parameters: Any = None) -> Any:
+    """The one row of a query that always has one."""
+    (row,) = cursor.execute(query, parameters).fetchall()
+    return row
+
+
+def copy_rows(
+    cursor: Cursor, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]
+) -> int:
+    """COPY rows into the table's columns, given with their types, in binary; how many there were.
+
+    A value of type jsonb may be any that pydantic can write as JSON, models included.
+    """
+    set_json_dumps(to_json, context=cursor)
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
+        sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, columns))
+    )
+    with cursor.copy(statement) as copy:
+        copy.set_types(list(columns.values()))
+        for row in rows:
+            copy.write_row(row)
+    return cursor.rowcount
 
 
 def _translate(error: Exception) -> InfraError | None:

@@ -1,0 +1,226 @@
+"""What orchestrators ask the registry: one node, nodes by state, kind, tenant or capability, the
+overdue ones, counts, everything.
+
+Lists come in pages: `next_cursor` continues where a page ended, whatever was written meanwhile.
+Deregistered nodes are left out unless asked for. Deadlines are strict: now must be past them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import from_json, to_json
+
+from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
+from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
+from onex_platform.engines.postgres import Engine, stream, transaction
+from onex_platform.errors import ConfigurationError
+from onex_platform.resilience import CircuitBreaker, shared_breaker
+from onex_platform.settings import BreakerSettings
+
+MAX_PAGE = 10_000
+
+_COLUMNS = ", ".join(ModelRegistrationProjection.model_fields)
+_SELECT = f"SELECT {_COLUMNS} FROM registrations"  # noqa: S608 - the model's own field names
+_OPEN = "deregistered_at IS NULL"
+
+
+class ModelRegistrationPage(BaseModel):
+    """Some rows, and where to go on; no cursor means that there is no more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    items: tuple[ModelRegistrationProjection, ...]
+    next_cursor: str | None = None
+
+
+class PageRequest(NamedTuple):
+    """Which part of a list is wanted."""
+
+    limit: int = 100
+    cursor: str | None = None
+    include_deregistered: bool = False
+
+
+FIRST_PAGE = PageRequest()
+
+# The columns that a list is sorted by, the last one unique, and how a cursor's text is read back.
+_Order = Mapping[str, Callable[[str], Any]]
+_BY_ID: _Order = {"entity_id": UUID}
+_BY_ACK_DEADLINE: _Order = {"ack_deadline": datetime.fromisoformat, **_BY_ID}
+_BY_LIVENESS_DEADLINE: _Order = {"liveness_deadline": datetime.fromisoformat, **_BY_ID}
+
+
+class ProjectionReaderRegistration:
+    """Reads registration projections; never writes."""
+
+    def __init__(self, engine: Engine, breaker: CircuitBreaker | None = None) -> None:
+        self._engine = engine
+        self._breaker = breaker or shared_breaker("postgresql", BreakerSettings())
+
+    def get_entity_state(
+        self,
+        entity_id: UUID,
+        domain: str = REGISTRATION_DOMAIN,
+        *,
+        include_deregistered: bool = False,
+    ) -> ModelRegistrationProjection | None:
+        """The row of one node."""
+        conditions = ["domain = %(domain)s", "entity_id = %(id)s"]
+        query = _query(conditions if include_deregistered else [*conditions, _OPEN])
+        rows = self._rows(query, {"domain": domain, "id": entity_id})
+        return rows[0] if rows else None
+
+    def get_registration_status(
+        self, entity_id: UUID, domain: str = REGISTRATION_DOMAIN
+    ) -> EnumRegistrationState | None:
+        """The state of one node, None if it is unknown or deregistered."""
+        with transaction(self._engine, self._breaker) as cursor:
+            row = cursor.execute(
+                "SELECT current_state FROM registrations"
+                " WHERE domain = %s AND entity_id = %s AND deregistered_at IS NULL",
+                [domain, entity_id],
+            ).fetchone()
+        return None if row is None else EnumRegistrationState(row.current_state)
+
+    def get_many(
+        self, entity_ids: Iterable[UUID], domain: str = REGISTRATION_DOMAIN
+    ) -> dict[EntityKey, ModelRegistrationProjection]:
+        """The rows that a batch folds onto, deregistered ones included."""
+        query = _query(["domain = %(domain)s", "entity_id = ANY(%(ids)s)"])
+        rows = self._rows(query, {"domain": domain, "ids": list(entity_ids)})
+        return {row.key: row for row in rows}
+
+    def get_by_state(
+        self,
+        state: EnumRegistrationState,
+        domain: str = REGISTRATION_DOMAIN,
+        page: PageRequest = FIRST_PAGE,
+    ) -> ModelRegistrationPage:
+        return self._page("current_state = %(state)s", {"state": state}, domain, page)
+
+    def get_by_type(
+        self,
+        node_type: EnumNodeType,
+        domain: str = REGISTRATION_DOMAIN,
+        page: PageRequest = FIRST_PAGE,
+    ) -> ModelRegistrationPage:
+        return self._page("node_type = %(type)s", {"type": node_type}, domain, page)
+
+    def get_by_tenant(
+        self, tenant: str, domain: str = REGISTRATION_DOMAIN, page: PageRequest = FIRST_PAGE
+    ) -> ModelRegistrationPage:
+        return self._page("tenant = %(tenant)s", {"tenant": tenant}, domain, page)
+
+    def get_by_capability(
+        self, name: str, domain: str = REGISTRATION_DOMAIN, page: PageRequest = FIRST_PAGE
+    ) -> ModelRegistrationPage:
+        """Nodes that support `name`: as a flag that is true, an operation or a protocol."""
+        ways = {
+            "flag": {name: True},
+            "operation": {"supported_operations": [name]},
+            "protocol": {"protocols": [name]},
+        }
+        condition = " OR ".join(f"capabilities @> %({way})s::jsonb" for way in ways)
+        parameters = {way: to_json(document).decode() for way, document in ways.items()}
+        return self._page(f"({condition})", parameters, domain, page)
+
+    def get_overdue_ack_registrations(
+        self, now: datetime, domain: str = REGISTRATION_DOMAIN, page: PageRequest = FIRST_PAGE
+    ) -> ModelRegistrationPage:
+        """Nodes that did not acknowledge in time and have no timeout fact yet, longest first."""
+        condition = "ack_deadline < %(now)s AND ack_timeout_emitted_at IS NULL"
+        return self._page(condition, {"now": now}, domain, page, _BY_ACK_DEADLINE)
+
+    def get_overdue_liveness_registrations(
+        self, now: datetime, domain: str = REGISTRATION_DOMAIN, page: PageRequest = FIRST_PAGE
+    ) -> ModelRegistrationPage:
+        """Nodes that have been silent too long and have no expiry fact yet, longest first."""
+        condition = "liveness_deadline < %(now)s AND liveness_timeout_emitted_at IS NULL"
+        return self._page(condition, {"now": now}, domain, page, _BY_LIVENESS_DEADLINE)
+
+    def count_by_state(self, domain: str = REGISTRATION_DOMAIN) -> dict[EnumRegistrationState, int]:
+        """How many nodes are in each state; every state is there, also with none."""
+        counts = dict.fromkeys(EnumRegistrationState, 0)
+        with transaction(self._engine, self._breaker) as cursor:
+            rows = cursor.execute(
+                "SELECT current_state, count(*) AS nodes FROM registrations"
+                " WHERE domain = %s AND deregistered_at IS NULL GROUP BY current_state",
+                [domain],
+            )
+            counts.update({EnumRegistrationState(row.current_state): row.nodes for row in rows})
+        return counts
+
+    def iter_all(
+        self, domain: str = REGISTRATION_DOMAIN, *, include_deregistered: bool = False
+    ) -> Iterator[ModelRegistrationProjection]:
+        """Every row as of one moment, in flat memory; end or close the iterator to free it."""
+        conditions = ["domain = %(domain)s"]
+        query = _query(conditions if include_deregistered else [*conditions, _OPEN])
+        for row in stream(self._engine, self._breaker, query, {"domain": domain}):
+            yield _projection(row)
+
+    def _page(
+        self,
+        condition: str,
+        parameters: Mapping[str, Any],
+        domain: str,
+        page: PageRequest,
+        order: _Order = _BY_ID,
+    ) -> ModelRegistrationPage:
+        if not 1 <= page.limit <= MAX_PAGE:
+            raise ConfigurationError(f"limit={page.limit} is not between 1 and {MAX_PAGE}.")
+        conditions = ["domain = %(domain)s", condition]
+        # One row more than asked tells whether there is a next page.
+        bound = {**parameters, "domain": domain, "limit": page.limit + 1}
+        if not page.include_deregistered:
+            conditions.append(_OPEN)
+        if page.cursor is not None:
+            conditions.append(_after(order))
+            bound |= _read_cursor(page.cursor, order)
+        tail = f"ORDER BY {', '.join(order)} LIMIT %(limit)s"
+        rows = self._rows(_query(conditions, tail), bound)
+        items = tuple(rows[: page.limit])
+        more = len(rows) > page.limit
+        return ModelRegistrationPage(
+            items=items, next_cursor=_write_cursor(items[-1], order) if more else None
+        )
+
+    def _rows(self, query: str, parameters: Mapping[str, Any]) -> list[ModelRegistrationProjection]:
+        with transaction(self._engine, self._breaker) as cursor:
+            return [_projection(row) for row in cursor.execute(query, parameters)]
+
+
+def _query(conditions: Iterable[str], tail: str = "") -> str:
+    return f"{_SELECT} WHERE {' AND '.join(conditions)} {tail}"
+
+
+def _projection(row: Any) -> ModelRegistrationProjection:
+    return ModelRegistrationProjection.model_validate(row._asdict())
+
+
+def _after(order: _Order) -> str:
+    first, bounds = next(iter(order)), ", ".join(f"%(after_{name})s" for name in order)
+    # The first comparison is implied; it lets an index start there even if the columns come from
+    # both tables of the view.
+    return f"{first} >= %(after_{first})s AND ({', '.join(order)}) > ({bounds})"
+
+
+def _write_cursor(row: ModelRegistrationProjection, order: _Order) -> str:
+    return to_json([getattr(row, name) for name in order]).decode()
+
+
+def _read_cursor(cursor: str, order: _Order) -> dict[str, Any]:
+    try:
+        values = zip(order.items(), from_json(cursor), strict=True)
+        return {f"after_{name}": parse(value) for (name, parse), value in values}
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigurationError(
+            f"cursor={cursor[:80]!r} does not belong to this list.",
+            hint="Pass the next_cursor of the page before, or none for the first page.",
+        ) from None

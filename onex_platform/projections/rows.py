@@ -1,0 +1,133 @@
+"""How rows reach their two tables: staged by COPY, then written by one guarded statement.
+
+The statement leaves a row alone that is not newer than what stands there, raises `row_version` of
+each wide row that it changes, and queues that row's snapshot or tombstone. A row's two parts are
+guarded apart; that is enough because writers of a domain take turns (`cursors.py`), each batch
+begins where the last one ended, and a single `persist` writes both parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+
+from onex_platform.domain.batch import RowChange
+from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one
+
+_KEY = {"entity_id": "uuid", "domain": "text"}
+_POSITION = {"last_applied_sequence": "bigint"}
+_WIDE = {
+    **_KEY,
+    **_POSITION,
+    "tenant": "text",
+    "current_state": "text",
+    "epoch": "bigint",
+    "node_type": "text",
+    "node_name": "text",
+    "node_version": "text",
+    "capabilities": "jsonb",
+    "endpoints": "jsonb",
+    "metadata": "jsonb",
+    "network_id": "text",
+    "deployment_id": "text",
+    "ack_deadline": "timestamptz",
+    "ack_timeout_emitted_at": "timestamptz",
+    "liveness_timeout_emitted_at": "timestamptz",
+    "introspected_at": "timestamptz",
+    "registered_at": "timestamptz",
+    "last_state_change_at": "timestamptz",
+    "deregistered_at": "timestamptz",
+    "failure_code": "text",
+    "failure_message": "text",
+    "last_applied_event_id": "uuid",
+    "last_applied_topic": "text",
+    "last_applied_partition": "integer",
+    "last_applied_offset": "bigint",
+    "correlation_id": "uuid",
+}
+_LIVENESS = {
+    **_KEY,
+    **_POSITION,
+    "last_heartbeat_at": "timestamptz",
+    "liveness_deadline": "timestamptz",
+}
+_wide_values = attrgetter(*_WIDE)
+_liveness_values = attrgetter(*_LIVENESS)
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(columns)
+
+
+def _replaced(columns: Iterable[str]) -> str:
+    return _names(f"{name} = excluded.{name}" for name in columns if name not in _KEY)
+
+
+# Made once per session and emptied by every commit: a table per batch would bloat the catalogue.
+_STAGING = f"""
+    CREATE TEMPORARY TABLE IF NOT EXISTS staged_projections ON COMMIT DELETE ROWS
+        AS SELECT {_names(_WIDE)} FROM registration_projections WITH NO DATA;
+    CREATE TEMPORARY TABLE IF NOT EXISTS staged_liveness ON COMMIT DELETE ROWS
+        AS SELECT {_names(_LIVENESS)} FROM registration_liveness WITH NO DATA"""  # noqa: S608
+
+_WRITE = f"""
+    WITH wide AS (
+        INSERT INTO registration_projections AS held ({_names(_WIDE)}, row_version)
+        SELECT {_names(_WIDE)}, 1 FROM staged_projections
+        ON CONFLICT (entity_id, domain) DO UPDATE
+        SET {_replaced(_WIDE)}, row_version = held.row_version + 1
+        WHERE held.last_applied_sequence < excluded.last_applied_sequence
+        RETURNING domain, entity_id, row_version, deregistered_at
+    ), liveness AS (
+        INSERT INTO registration_liveness AS held ({_names(_LIVENESS)})
+        SELECT {_names(_LIVENESS)} FROM staged_liveness
+        ON CONFLICT (entity_id, domain) DO UPDATE
+        SET {_replaced(_LIVENESS)}
+        WHERE held.last_applied_sequence < excluded.last_applied_sequence
+        RETURNING entity_id
+    ), queued AS (
+        INSERT INTO outbox (entry, domain, entity_id, row_version)
+        SELECT
+            CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END::outbox_entry,
+            domain,
+            entity_id,
+            row_version
+        FROM wide
+    )
+    SELECT
+        (SELECT count(*) FROM wide) AS rows,
+        (SELECT count(*) FROM liveness) AS liveness"""  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the guarded statement did; a stale part was already there, or newer."""
+
+    rows: int = 0
+    liveness: int = 0
+    stale: int = 0
+
+
+def write_rows(cursor: Cursor, changes: Iterable[RowChange]) -> Written:
+    """Write each change's touched parts, unless newer ones stand there, and queue what changed."""
+    changes = list(changes)
+    cursor.execute(_STAGING)
+    staged = copy_rows(
+        cursor,
+        "staged_projections",
+        _WIDE,
+        (_wide_values(change.row) for change in changes if change.wide),
+    )
+    staged += copy_rows(
+        cursor,
+        "staged_liveness",
+        _LIVENESS,
+        (_liveness_values(change.row) for change in changes if change.liveness),
+    )
+    written = fetch_one(cursor, _WRITE)
+    return Written(
+        rows=written.rows,
+        liveness=written.liveness,
+        stale=staged - written.rows - written.liveness,
+    )
