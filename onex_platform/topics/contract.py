@@ -19,6 +19,7 @@ from pydantic import (
     ByteSize,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationError,
     field_validator,
     model_validator,
@@ -93,7 +94,12 @@ def _unlimited_is_none(value: Any) -> Any:
 
 
 Duration = Annotated[timedelta, Field(gt=timedelta()), BeforeValidator(_iso_duration)]
-Retention = Annotated[timedelta | None, Field(gt=timedelta()), BeforeValidator(_unlimited_is_none)]
+Retention = Annotated[
+    timedelta | None,
+    Field(gt=timedelta()),
+    BeforeValidator(_unlimited_is_none),
+    PlainSerializer(lambda kept: "unlimited" if kept is None else kept, when_used="json"),
+]
 
 
 class _Part(BaseModel):

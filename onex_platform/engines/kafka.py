@@ -1,0 +1,385 @@
+"""Clients of Kafka: opened and closed here, with one set of limits, logs and errors.
+
+Each client knows the settings it was opened with. Whatever it does should happen inside
+`translated`, which turns librdkafka's errors into the platform's, names the address, and counts
+"not there" and "too slow" in the breaker that all clients of that address share.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from onex_platform.errors import InfraConnectionError, InfraError, InfraTimeoutError
+from onex_platform.resilience import shared_breaker
+from onex_platform.settings import Settings
+from onex_platform.telemetry import get_logger
+
+_LIBRDKAFKA = logging.getLogger("librdkafka")
+_RECORDS_PER_POLL = 1000
+# Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
+_WAIT_SECONDS = 0.5
+
+_TOO_SLOW = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+_NOT_THERE = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._SSL,
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+    }
+)
+_CHECK_ADDRESS = (
+    "Check ONEX_KAFKA_BOOTSTRAP_SERVERS, or the embedded broker with `onex stack status`."
+)
+_CREATE_TOPICS = "Create the catalogue's topics with `onex topics create`."
+_HINTS = {
+    KafkaError._TRANSPORT: _CHECK_ADDRESS,
+    KafkaError._ALL_BROKERS_DOWN: _CHECK_ADDRESS,
+    KafkaError._RESOLVE: _CHECK_ADDRESS,
+    KafkaError._AUTHENTICATION: "Check ONEX_KAFKA_SASL_USERNAME and ONEX_KAFKA_SASL_PASSWORD.",
+    KafkaError._SSL: "Check ONEX_KAFKA_SECURITY_PROTOCOL and the ONEX_KAFKA_SSL_ files.",
+    KafkaError._UNKNOWN_TOPIC: _CREATE_TOPICS,
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _CREATE_TOPICS,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Ask for an access rule for this client's principal.",
+    KafkaError.INVALID_REPLICATION_FACTOR: (
+        "Add brokers, lower `replication` in the topic's contract, or set ONEX_ENVIRONMENT to dev "
+        "or test, where one copy is enough."
+    ),
+}
+
+
+# (topic, partition) -> the offset of the next record there
+Positions = dict[tuple[str, int], int]
+
+
+class KafkaRecord(NamedTuple):
+    """What `produce_all` sends; `timestamp_ms` matters only to topics with CreateTime."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | str | None = None
+    headers: Sequence[tuple[str, bytes]] = ()
+    timestamp_ms: int = 0
+
+
+class _KnowsItsSettings:
+    """What our clients add to librdkafka's: where they belong, and where their logs go."""
+
+    def __init__(self, settings: Settings, config: dict[str, Any]) -> None:
+        super().__init__(config, logger=_LIBRDKAFKA)  # type: ignore[call-arg]
+        self.settings = settings
+
+
+class KafkaAdmin(_KnowsItsSettings, AdminClient):
+    pass
+
+
+class KafkaProducer(_KnowsItsSettings, Producer):
+    pass
+
+
+class KafkaConsumer(_KnowsItsSettings, Consumer):
+    pass
+
+
+_Client = TypeVar("_Client", KafkaAdmin, KafkaProducer, KafkaConsumer)
+
+
+class _Deliveries:
+    """The broker's verdicts on produced records."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.first_error: KafkaError | None = None
+
+    def note(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        elif self.first_error is None:
+            self.first_error = error
+
+    def require_no_failure(self) -> None:
+        if self.first_error is not None:
+            raise KafkaException(self.first_error)
+
+
+@contextmanager
+def open_admin(settings: Settings, **overrides: Any) -> Iterator[KafkaAdmin]:
+    """A client that creates and describes; `overrides` are librdkafka's properties."""
+    admin = _open(KafkaAdmin, settings, overrides)
+    try:
+        yield admin
+    finally:
+        admin.poll(0)  # hands over what librdkafka logged
+
+
+@contextmanager
+def open_producer(settings: Settings, **overrides: Any) -> Iterator[KafkaProducer]:
+    """An idempotent producer; leaving it flushes, and raises if a record was not acknowledged."""
+    deliveries = _Deliveries()
+    config = {
+        "enable.idempotence": True,
+        "acks": "all",
+        "linger.ms": 20,
+        "batch.size": 512 * 1024,
+        "compression.type": "lz4",
+        # Bounds the memory of a producer whose broker is slower than its caller.
+        "queue.buffering.max.kbytes": 64 * 1024,
+        "delivery.timeout.ms": int(settings.kafka.delivery_timeout_seconds * 1000),
+        "on_delivery": deliveries.note,
+        **overrides,
+    }
+    producer = _open(KafkaProducer, settings, config)
+    try:
+        yield producer
+    except BaseException:
+        # The caller's error is the one to raise; what it had sent still gets a short chance.
+        if left := _flush(producer, settings.kafka.connect_timeout_seconds):
+            get_logger(__name__).warning("kafka.records_abandoned", records=left)
+        raise
+    with translated(settings, "acknowledge every record"):
+        _flush_all(producer)
+        deliveries.require_no_failure()
+
+
+@contextmanager
+def open_consumer(
+    settings: Settings, group_id: str | None = None, **overrides: Any
+) -> Iterator[KafkaConsumer]:
+    """A consumer that commits nothing by itself; without a group, offsets are the caller's own.
+
+    A group begins with the oldest record. Without one, an offset that the broker no longer has is
+    an error, never a silent jump.
+    """
+    config = {
+        "group.id": group_id or f"{settings.kafka.client_id}-without-group",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest" if group_id else "error",
+        "isolation.level": "read_committed",
+        **overrides,
+    }
+    consumer = _open(KafkaConsumer, settings, config)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def translated(settings: Settings, action: str) -> Iterator[None]:
+    """Run the block if the breaker lets it; Kafka's failures leave as ours, and count.
+
+    `action` completes the sentence "Kafka could not …". Blocks are short: while the breaker is
+    half open, everybody waits for the one that it let through.
+    """
+    address = settings.kafka.bootstrap_servers
+    with shared_breaker(f"Kafka at {address}", settings.breaker).guard():
+        try:
+            yield
+        except KafkaException as error:
+            raise _translate(error.args[0], f"Kafka at {address}", action) from error
+        except TimeoutError as error:
+            raise InfraTimeoutError(f"Kafka at {address} did not {action} in time.") from error
+
+
+def produce_all(producer: KafkaProducer, records: Iterable[KafkaRecord]) -> int:
+    """Send everything and wait for the acknowledgements; gives their number, raises on a failure.
+
+    Memory stays flat however long `records` is: a full queue makes the caller wait. After a
+    failure, some of the records may have been delivered and some not.
+    """
+    deliveries = _Deliveries()
+    pending = iter(records)
+    while chunk := list(islice(pending, _RECORDS_PER_POLL)):
+        with translated(producer.settings, "take the records"):
+            _enqueue(producer, chunk, deliveries)
+    with translated(producer.settings, "acknowledge every record"):
+        _flush_all(producer)
+        deliveries.require_no_failure()
+    return deliveries.acknowledged
+
+
+def end_positions(settings: Settings, topics: Iterable[str]) -> Positions:
+    """Where each partition of the topics ends now."""
+    with open_consumer(settings) as consumer:
+        return {place: end for place, (_, end) in _extents(consumer, topics).items()}
+
+
+def read_to_end(
+    settings: Settings, topics: Iterable[str], start: Positions | None = None
+) -> Iterator[Message]:
+    """Every record from `start` (else the oldest) to the ends that the topics have by now.
+
+    Order holds within a partition. An empty poll is not taken for the end.
+    """
+    with open_consumer(settings, None, **{"enable.partition.eof": True}) as consumer:
+        ends = _assign(consumer, topics, start or {})
+        heard = time.monotonic()
+        while ends:
+            with translated(settings, "hand over its records"):
+                # `consume` alone would sit out its time-out until so many have come.
+                first = consumer.poll(_WAIT_SECONDS)
+                messages = [first, *consumer.consume(_RECORDS_PER_POLL, 0)] if first else []
+                _require_records(messages)
+                if messages:
+                    heard = time.monotonic()
+                elif time.monotonic() > heard + settings.kafka.request_timeout_seconds:
+                    raise TimeoutError
+            for message in messages:
+                place = cast("tuple[str, int]", (message.topic(), message.partition()))
+                offset = cast("int", message.offset())
+                if place not in ends:
+                    continue  # written after the reading began
+                if message.error() is None and offset < ends[place]:
+                    yield message
+                if offset >= ends[place] - 1:  # the last record, or the partition's end
+                    del ends[place]
+
+
+def _assign(consumer: KafkaConsumer, topics: Iterable[str], start: Positions) -> Positions:
+    """Set the consumer to where the reading begins; the ends of what there is to read."""
+    begins = {}
+    ends = {}
+    for place, (first, end) in _extents(consumer, topics).items():
+        begin = start.get(place, first)
+        if begin < end:
+            begins[place], ends[place] = begin, end
+    with translated(consumer.settings, "let us read its topics"):
+        consumer.assign([TopicPartition(*place, offset) for place, offset in begins.items()])
+    return ends
+
+
+def _extents(
+    consumer: KafkaConsumer, topics: Iterable[str]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """The first offset and the end of each partition."""
+    limit = consumer.settings.kafka.request_timeout_seconds
+    extents = {}
+    with translated(consumer.settings, "say where its topics end"):
+        for topic in topics:
+            found = consumer.list_topics(topic, timeout=limit).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            for partition in found.partitions:
+                place = TopicPartition(topic, partition)
+                first, end = consumer.get_watermark_offsets(place, timeout=limit)
+                extents[topic, partition] = first, end
+    return extents
+
+
+def _require_records(messages: Iterable[Message]) -> None:
+    for message in messages:
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+
+
+def _enqueue(
+    producer: KafkaProducer, records: Iterable[KafkaRecord], deliveries: _Deliveries
+) -> None:
+    for topic, value, key, headers, timestamp_ms in records:
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    headers=list(headers) if headers else None,
+                    timestamp=timestamp_ms,
+                    on_delivery=deliveries.note,
+                )
+                break
+            except BufferError:
+                producer.poll(_WAIT_SECONDS)
+                deliveries.require_no_failure()
+    producer.poll(0)
+    deliveries.require_no_failure()
+
+
+def _flush_all(producer: KafkaProducer) -> None:
+    """Wait for every verdict; each record has one when its delivery time-out is over."""
+    limit = producer.settings.kafka.delivery_timeout_seconds
+    if left := _flush(producer, limit + producer.settings.kafka.request_timeout_seconds):
+        raise InfraTimeoutError(
+            f"Kafka at {producer.settings.kafka.bootstrap_servers} said nothing about {left} "
+            f"records for {limit:g} s.",
+            hint="They may have been written; the limit is ONEX_KAFKA_DELIVERY_TIMEOUT_SECONDS.",
+        )
+
+
+def _flush(producer: KafkaProducer, seconds: float) -> int:
+    """Give the queue up to `seconds`; the number of records that are still in it."""
+    deadline = time.monotonic() + seconds
+    while (left := producer.flush(_WAIT_SECONDS)) and time.monotonic() < deadline:
+        pass
+    return left
+
+
+def _open(kind: type[_Client], settings: Settings, config: dict[str, Any]) -> _Client:
+    """A client whose broker has answered once: an open port alone is no proof of a broker."""
+    config = {**settings.kafka.client_config(), **config}
+    with translated(settings, "open a connection"):
+        _await_port(settings)
+        client = kind(settings, config)
+        client.list_topics(timeout=settings.kafka.request_timeout_seconds)
+    return client
+
+
+def _await_port(settings: Settings) -> None:
+    """Wait until a port is open: librdkafka would log every refused connection."""
+    deadline = time.monotonic() + settings.kafka.connect_timeout_seconds
+    while reason := _refusal(settings.kafka.addresses()):
+        if time.monotonic() > deadline:
+            raise InfraConnectionError(
+                f"Kafka at {settings.kafka.bootstrap_servers} can't be reached: {reason}.",
+                hint=_CHECK_ADDRESS,
+            )
+        time.sleep(0.05)
+
+
+def _refusal(addresses: Sequence[tuple[str, int]]) -> str | None:
+    """Why no address accepts a connection; None if one does."""
+    reason = None
+    for address in addresses:
+        try:
+            with socket.create_connection(address, timeout=1):
+                return None
+        except OSError as error:
+            reason = str(error)
+    return reason
+
+
+def _translate(error: KafkaError, service: str, action: str) -> InfraError:
+    hint = _HINTS.get(error.code())
+    if error.code() in _TOO_SLOW:
+        return InfraTimeoutError(f"{service} did not {action} in time: {error.str()}.", hint=hint)
+    if error.code() in _NOT_THERE:
+        return InfraConnectionError(
+            f"{service} can't be reached or refused us: {error.str()}.", hint=hint
+        )
+    return InfraError(f"{service} could not {action}: {error.str()}.", hint=hint)

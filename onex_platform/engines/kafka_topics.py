@@ -1,0 +1,128 @@
+"""Topics on a cluster, in plain values: which exist and how they are set up, and new ones.
+
+Nothing here changes or deletes a topic that exists.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicMetadata
+
+from onex_platform.engines.kafka import KafkaAdmin, translated
+
+_INTERNAL = "__"  # Kafka's own topics begin so
+
+
+@dataclass(frozen=True)
+class TopicLayout:
+    """How a topic is set up; `config` has Kafka's names and holds what was asked for."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+
+def topic_names(admin: KafkaAdmin) -> set[str]:
+    """The cluster's topics, without Kafka's internal ones."""
+    return {name for name in _metadata(admin) if not name.startswith(_INTERNAL)}
+
+
+def describe(admin: KafkaAdmin, names: Collection[str]) -> dict[str, TopicLayout]:
+    """How existing topics are set up; one that was created a moment ago is waited for."""
+    if not names:
+        return {}
+    metadata = _await_topics(admin, names)
+    layouts = {}
+    for name, config in _configs(admin, names).items():
+        partitions = metadata[name].partitions
+        layouts[name] = TopicLayout(
+            name=name,
+            partitions=len(partitions),
+            replication_factor=min(len(found.replicas) for found in partitions.values()),
+            config=config,
+        )
+    return layouts
+
+
+def create(
+    admin: KafkaAdmin, layouts: Iterable[TopicLayout], *, validate_only: bool = False
+) -> set[str]:
+    """Create topics, or only ask the cluster whether it would; gives those that did not exist.
+
+    A topic that somebody else created first is no error. What the cluster refuses is raised with
+    the topic's name.
+    """
+    new = [
+        NewTopic(
+            layout.name,
+            num_partitions=layout.partitions,
+            replication_factor=layout.replication_factor,
+            config=dict(layout.config),
+        )
+        for layout in layouts
+    ]
+    if not new:
+        return set()
+    with translated(admin.settings, "create topics"):
+        answers = admin.create_topics(new, validate_only=validate_only)
+    created = set()
+    for name, answer in answers.items():
+        with translated(admin.settings, f"create topic {name}"):
+            try:
+                answer.result(timeout=_patience(admin))
+                created.add(name)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+    if not validate_only:
+        _await_topics(admin, created)
+    return created
+
+
+def _await_topics(admin: KafkaAdmin, names: Collection[str]) -> dict[str, TopicMetadata]:
+    """The topics' metadata, once brokers know them: right after a creation they may not yet."""
+    deadline = time.monotonic() + admin.settings.kafka.request_timeout_seconds
+    while True:
+        metadata = _metadata(admin)
+        if all(name in metadata and _has_leaders(metadata[name]) for name in names):
+            return metadata
+        if time.monotonic() > deadline:
+            with translated(admin.settings, "announce its topics"):
+                raise TimeoutError
+        time.sleep(0.05)
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return bool(topic.partitions) and all(part.leader >= 0 for part in topic.partitions.values())
+
+
+def _metadata(admin: KafkaAdmin) -> dict[str, TopicMetadata]:
+    with translated(admin.settings, "list its topics"):
+        found = admin.list_topics(timeout=admin.settings.kafka.request_timeout_seconds)
+    topics: dict[str, TopicMetadata] = found.topics
+    return topics
+
+
+def _configs(admin: KafkaAdmin, names: Collection[str]) -> dict[str, dict[str, str]]:
+    with translated(admin.settings, "describe its topics"):
+        answers = admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        )
+        return {
+            resource.name: {
+                name: entry.value
+                for name, entry in answer.result(timeout=_patience(admin)).items()
+                if entry.value is not None
+            }
+            for resource, answer in answers.items()
+        }
+
+
+def _patience(admin: KafkaAdmin) -> float:
+    """Longer than librdkafka's own limit, whose error says more than a plain time-out of ours."""
+    return 2 * admin.settings.kafka.request_timeout_seconds
