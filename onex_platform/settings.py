@@ -186,6 +186,41 @@ class RegistrationSettings(_Group):
     decider_enabled: bool = Field(True, description="off: another registry decides, we project")
 
 
+class PagesSettings(_Group):
+    """The page archive, and how the log is cut from the input topics."""
+
+    url: str | None = Field(
+        None, description="folder, s3://, gs:// or az:// of the archive; unset: in the stack folder"
+    )
+    buckets: int = Field(
+        16, ge=1, le=1024, description="parts of the log by entity; fixed when the log begins"
+    )
+    settle_seconds: Seconds = Field(
+        0.5, description="a cut ends this long ago, so that nothing older is still on its way"
+    )
+    cut_events: int = Field(
+        2_000_000, ge=1, description="a larger backlog is cut at an earlier instant"
+    )
+    small_cut_events: int = Field(
+        50_000, ge=0, description="up to this many events, a cut becomes one page"
+    )
+    compact_below_bytes: int = Field(8 * 1024**2, ge=1, description="smaller pages are merged")
+    compact_to_bytes: int = Field(64 * 1024**2, ge=1, description="size that merged pages aim at")
+    compact_when: int = Field(100, ge=2, description="small pages that start a compaction")
+    grace_seconds: Seconds = Field(
+        3600, description="a replaced page stays this long for readers that began before"
+    )
+
+    @model_validator(mode="after")
+    def _targets_exceed_thresholds(self) -> Self:
+        if self.compact_to_bytes <= self.compact_below_bytes:
+            raise ValueError(
+                f"compact_to_bytes={self.compact_to_bytes} must exceed "
+                f"compact_below_bytes={self.compact_below_bytes}; merged pages would stay small"
+            )
+        return self
+
+
 class LogSettings(_Group):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     style: Literal["console", "json"] = "console"
@@ -247,6 +282,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     breaker: BreakerSettings = BreakerSettings()
     registration: RegistrationSettings = RegistrationSettings()
+    pages: PagesSettings = PagesSettings()
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)
 

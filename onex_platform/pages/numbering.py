@@ -42,6 +42,11 @@ def enter_log(events: pa.Table, closed_before: datetime, known_ids: LedgerLookup
     return _with(events, "duplicate", pa.array(_duplicates(events, known_ids)))
 
 
+def ledgered(events: pa.Table) -> pa.Table:
+    """The events whose ids the ledger keeps."""
+    return events.filter(pc.is_in(events["kind"], _LEDGERED))
+
+
 def _cut_order(events: pa.Table) -> pa.Array:
     keys = pa.table(
         {

@@ -53,7 +53,7 @@ def bucket_of(entity_id: bytes, buckets: int) -> int:
 
 def to_table(events: Iterable[LogEvent]) -> pa.Table:
     """Events as rows of a page."""
-    rows = [_to_row(event) for event in events]
+    rows = [to_row(event) for event in events]
     return pa.Table.from_pylist(rows, schema=LOG_SCHEMA)
 
 
@@ -86,7 +86,8 @@ def to_event(row: dict[str, Any], domain: str) -> LogEvent:
     )
 
 
-def _to_row(event: LogEvent) -> dict[str, Any]:
+def to_row(event: LogEvent) -> dict[str, Any]:
+    """An event as a row of a page."""
     source = event.provenance
     return {
         "entity_id": event.entity.entity_id.bytes,

@@ -15,10 +15,16 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 
 from onex_platform.errors import ConfigurationError, InfraConnectionError, OnexError
+from onex_platform.pages.format import PageMetadata
 
 
 class PageMissingError(OnexError):
     """A page that the index names is not in the store."""
+
+
+def page_key(metadata: PageMetadata) -> str:
+    """Where a page lies: by domain and hour; its id makes the key unique."""
+    return f"{metadata.domain}/{metadata.period:%Y/%m/%d/%H}/{metadata.page_id}.parquet"
 
 
 class PageStore:

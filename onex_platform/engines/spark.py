@@ -1,0 +1,109 @@
+"""Spark sessions: in this process, on a master, or on a Spark Connect server, by setting."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from onex_platform.errors import InfraConnectionError
+from onex_platform.settings import KafkaSettings, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK = "127.0.0.1"
+
+
+def spark_properties(settings: Settings, jars: list[str]) -> dict[str, str]:
+    """The session's configuration. A Connect server has its own; only its address is given."""
+    spark = settings.spark
+    if spark.remote is not None:
+        return {"spark.remote": spark.remote}
+    properties = {
+        "spark.master": spark.master or "local[*]",
+        "spark.app.name": "onex-platform",
+        "spark.jars": ",".join(jars),
+        "spark.driver.memory": spark.driver_memory,
+        "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if properties["spark.master"].startswith("local"):
+        properties |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+    return properties
+
+
+def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
+    """The same cluster and credentials as our own clients use, in the Java client's words."""
+    ours = kafka.client_config()
+    options = {
+        "kafka.bootstrap.servers": ours["bootstrap.servers"],
+        "kafka.client.id": ours["client.id"],
+        "kafka.security.protocol": ours["security.protocol"],
+    }
+    if kafka.sasl_mechanism is not None:
+        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
+        options["kafka.sasl.jaas.config"] = _jaas(kafka)
+    if kafka.ssl_ca_location is not None:
+        options["kafka.ssl.truststore.type"] = "PEM"
+        options["kafka.ssl.truststore.location"] = str(kafka.ssl_ca_location)
+    if kafka.ssl_certificate_location is not None and kafka.ssl_key_location is not None:
+        chain = kafka.ssl_certificate_location.read_text()
+        options["kafka.ssl.keystore.type"] = "PEM"
+        options["kafka.ssl.keystore.certificate.chain"] = chain
+        options["kafka.ssl.keystore.key"] = kafka.ssl_key_location.read_text()
+        if kafka.ssl_key_password is not None:
+            options["kafka.ssl.key.password"] = kafka.ssl_key_password.get_secret_value()
+    return {name: str(value) for name, value in options.items()}
+
+
+def _jaas(kafka: KafkaSettings) -> str:
+    security = "org.apache.kafka.common.security"
+    if kafka.sasl_mechanism == "OAUTHBEARER":
+        return f"{security}.oauthbearer.OAuthBearerLoginModule required;"
+    module = (
+        "plain.PlainLoginModule" if kafka.sasl_mechanism == "PLAIN" else "scram.ScramLoginModule"
+    )
+    password = kafka.sasl_password.get_secret_value() if kafka.sasl_password else ""
+    quoted = (_quoted(text) for text in (kafka.sasl_username or "", password))
+    username, secret = quoted
+    return f"{security}.{module} required username={username} password={secret};"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+@contextmanager
+def open_session(settings: Settings, jars: list[str]) -> Iterator[SparkSession]:
+    """A session for the block; one that runs in this process already is used and left running."""
+    from pyspark.sql import SparkSession
+
+    use_this_interpreter()
+    running = SparkSession.getActiveSession()
+    builder = SparkSession.builder
+    for name, value in spark_properties(settings, jars).items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise InfraConnectionError(
+            f"No Spark session: {error}.",
+            hint="Check ONEX_SPARK_REMOTE and ONEX_SPARK_MASTER, "
+            "or the embedded server with `onex stack status`.",
+        ) from error
+    try:
+        yield session
+    finally:
+        if running is None:
+            session.stop()
+
+
+def use_this_interpreter() -> None:
+    """Python workers would take the first `python3` on PATH; they need this one's packages."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,0 +1,131 @@
+"""The archive of one domain, opened: takes cut after cut of the input topics into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from sqlalchemy import Engine
+
+from onex_platform.domain.deadlines import Durations
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.domain.intake import IntakeRules
+from onex_platform.engines.kafka import open_consumer
+from onex_platform.engines.postgres import open_engine, transaction
+from onex_platform.pages.cuts import Cut, plan_cut
+from onex_platform.pages.entry import InputTopic
+from onex_platform.pages.index import CutAccount, PageIndex
+from onex_platform.pages.ingest import IngestJob, ingest
+from onex_platform.pages.store import PageStore
+from onex_platform.projections.inbox import waiting
+from onex_platform.projections.ledger import recall
+from onex_platform.resilience import CircuitBreaker, shared_breaker
+from onex_platform.settings import Settings
+from onex_platform.topics.catalogue import load_catalogue
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FACTS_PER_CUT = 100_000
+
+
+class TakenCut(NamedTuple):
+    """A cut that is part of the log now."""
+
+    cut: Cut
+    account: CutAccount
+
+
+@dataclass(frozen=True, slots=True)
+class PageArchive:
+    """A domain's log: its index, its store, and the settings it was opened with."""
+
+    settings: Settings
+    domain: str
+    engine: Engine
+    breaker: CircuitBreaker
+    index: PageIndex
+    store: PageStore
+    buckets: int
+
+    def take_cut(self, spark: SparkSession, now: datetime) -> TakenCut | None:
+        """Take the next cut into the log; None if there is no time left to close."""
+        topics = input_topics()
+        until = now - timedelta(seconds=self.settings.pages.settle_seconds)
+        with open_consumer(self.settings) as consumer:
+            cut = plan_cut(
+                consumer,
+                topics,
+                self.index.cursors(),
+                self.index.head(),
+                until,
+                self.settings.pages.cut_events,
+            )
+        if cut is None:
+            return None
+        with transaction(self.engine, self.breaker) as cursor:
+            inbox = waiting(cursor, self.domain, cut.instant, _FACTS_PER_CUT)
+            floor = recall(cursor, self.domain).floor
+        job = IngestJob(
+            settings=self.settings,
+            domain=self.domain,
+            store_url=self.store.url,
+            batch_id=uuid4(),
+            cut=cut,
+            topics=topics,
+            rules=intake_rules(self.settings, floor),
+            buckets=self.buckets,
+            read_at=now,
+        )
+        return TakenCut(cut, ingest(spark, job, self.index, inbox))
+
+
+@contextmanager
+def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Iterator[PageArchive]:
+    """The archive that the settings name, for the block."""
+    engine = open_engine(settings)
+    breaker = shared_breaker("PostgreSQL", settings.breaker)
+    try:
+        index = PageIndex(engine, breaker, domain)
+        buckets = index.begin(settings.pages.buckets)
+        store = PageStore(store_url(settings))
+        yield PageArchive(settings, domain, engine, breaker, index, store, buckets)
+    finally:
+        engine.dispose()
+
+
+def store_url(settings: Settings) -> str:
+    """Where the pages lie; unless set otherwise, in the stack's folder."""
+    return settings.pages.url or str((settings.stack.folder / "pages").expanduser().resolve())
+
+
+def input_topics() -> dict[str, InputTopic]:
+    """The topics that the registration log is made of."""
+    return {
+        contract.topic: InputTopic(EnumEventKind(str(contract.event_kind)), bool(contract.legacy_of))
+        for contract in load_catalogue().registration_inputs()
+    }
+
+
+def durations(settings: Settings) -> Durations:
+    """The windows that are granted from now on."""
+    registration = settings.registration
+    return Durations(
+        ack=timedelta(seconds=registration.ack_seconds),
+        first_liveness=timedelta(seconds=registration.first_liveness_seconds),
+        heartbeat_liveness=timedelta(seconds=registration.heartbeat_liveness_seconds),
+    )
+
+
+def intake_rules(settings: Settings, ledger_floor: datetime | None) -> IntakeRules:
+    return IntakeRules(
+        default_tenant=settings.tenant,
+        durations=durations(settings),
+        max_event_bytes=settings.registration.max_event_bytes,
+        ledger_floor=ledger_floor,
+    )

@@ -1,0 +1,232 @@
+"""The page index in PostgreSQL: which pages are the log, and the one transaction per cut.
+
+Whatever a cut writes becomes part of the log in `commit_cut` or not at all: pages, the ledger's
+ids, parked records, consumed offsets and the head move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+from sqlalchemy import Engine
+
+from onex_platform.engines.postgres import Cursor, stream, transaction
+from onex_platform.errors import ConfigurationError, OnexError
+from onex_platform.pages.cuts import Cut, Place
+from onex_platform.pages.format import EnumPageReason, PageMetadata
+from onex_platform.resilience import CircuitBreaker
+
+# Before every broker: a log that begins here has not missed anything.
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class StoredPage(NamedTuple):
+    """A page of the log and where it lies."""
+
+    metadata: PageMetadata
+    key: str
+    encoded_bytes: int
+    checksum: str
+
+
+class CutAccount(NamedTuple):
+    """What became of the records of a cut."""
+
+    archived: int
+    parked: int
+    duplicates: int
+
+
+class RivalCutError(OnexError):
+    """Another run took the cut first; nothing of this one was written."""
+
+
+class DuplicateAcrossTasksError(OnexError):
+    """One event id came under two entities, which separate tasks can't judge."""
+
+
+class PageIndex:
+    """The index of one domain's log."""
+
+    def __init__(self, engine: Engine, breaker: CircuitBreaker, domain: str) -> None:
+        self.domain = domain
+        self._engine = engine
+        self._breaker = breaker
+
+    def begin(self, buckets: int) -> int:
+        """Make sure that the log exists; its number of buckets, which may not change any more."""
+        with transaction(self._engine, self._breaker) as cursor:
+            cursor.execute(
+                "INSERT INTO logs (domain, buckets, head) VALUES (%s, %s, %s)"
+                " ON CONFLICT (domain) DO NOTHING",
+                (self.domain, buckets, BEGINNING),
+            )
+            cursor.execute("SELECT buckets FROM logs WHERE domain = %s", (self.domain,))
+            [(existing,)] = cursor.fetchall()
+        if existing != buckets:
+            raise ConfigurationError(
+                f"ONEX_PAGES_BUCKETS={buckets}, but the log of {self.domain!r} has {existing}.",
+                hint=f"Set ONEX_PAGES_BUCKETS={existing}; the number is fixed when a log begins.",
+            )
+        return buckets
+
+    def head(self) -> datetime:
+        """Everything before this instant is in the log."""
+        with transaction(self._engine, self._breaker) as cursor:
+            cursor.execute("SELECT head FROM logs WHERE domain = %s", (self.domain,))
+            row = cursor.fetchone()
+        return BEGINNING if row is None else row.head.astimezone(UTC)
+
+    def cursors(self) -> dict[Place, int]:
+        """The next offset of each input partition."""
+        with transaction(self._engine, self._breaker) as cursor:
+            cursor.execute(
+                "SELECT topic, partition, next_offset FROM consumer_cursors WHERE domain = %s",
+                (self.domain,),
+            )
+            return {Place(row.topic, row.partition): row.next_offset for row in cursor}
+
+    def pages(
+        self,
+        start: int = 0,
+        end: int = 2**63 - 1,
+        reasons: Iterable[EnumPageReason] = tuple(EnumPageReason),
+    ) -> Iterator[StoredPage]:
+        """The pages with positions from `start` on and below `end`, in order of position."""
+        rows = stream(
+            self._engine,
+            self._breaker,
+            "SELECT metadata, key, encoded_bytes, checksum FROM pages"
+            " WHERE domain = %(domain)s AND replaced_at IS NULL"
+            " AND max_position >= %(start)s AND min_position < %(end)s"
+            " AND reason = ANY(%(reasons)s) ORDER BY min_position, page_id",
+            {
+                "domain": self.domain,
+                "start": start,
+                "end": end,
+                "reasons": [reason.value for reason in reasons],
+            },
+        )
+        for row in rows:
+            yield StoredPage(
+                PageMetadata.model_validate(row.metadata), row.key, row.encoded_bytes, row.checksum
+            )
+
+    def commit_cut(
+        self,
+        cut: Cut,
+        batch_id: UUID,
+        pages: Iterable[StoredPage],
+        account: CutAccount,
+        inbox_ids: list[UUID],
+    ) -> None:
+        """Make the cut part of the log, in one transaction."""
+        with transaction(self._engine, self._breaker) as cursor:
+            self._move_head(cursor, cut)
+            if not account.archived and not account.parked:
+                return  # nothing came in: the head moves on, and that is all
+            self._move_cursors(cursor, cut)
+            self._insert_cut(cursor, cut, account)
+            insert_pages(cursor, pages)
+            self._take_ids(cursor, batch_id)
+            self._take_parked(cursor, batch_id)
+            cursor.execute(
+                "DELETE FROM fact_inbox WHERE domain = %s AND event_id = ANY(%s)",
+                (self.domain, inbox_ids),
+            )
+
+    def _move_head(self, cursor: Cursor, cut: Cut) -> None:
+        cursor.execute(
+            "UPDATE logs SET head = %s WHERE domain = %s AND head = %s",
+            (cut.instant, self.domain, cut.closed_before),
+        )
+        if cursor.rowcount != 1:
+            raise RivalCutError(
+                f"Another run moved the log of {self.domain!r} past {cut.closed_before}.",
+                hint="Nothing was written; the next run goes on from there.",
+            )
+
+    def _move_cursors(self, cursor: Cursor, cut: Cut) -> None:
+        cursor.executemany(
+            "INSERT INTO consumer_cursors (domain, topic, partition, next_offset)"
+            " VALUES (%s, %s, %s, %s) ON CONFLICT (domain, topic, partition)"
+            " DO UPDATE SET next_offset = excluded.next_offset, moved_at = now()",
+            [(self.domain, *place, span.end) for place, span in cut.ranges.items()],
+        )
+
+    def _insert_cut(self, cursor: Cursor, cut: Cut, account: CutAccount) -> None:
+        cursor.execute(
+            "INSERT INTO log_cuts"
+            " (domain, closed_before, instant, read, archived, parked, duplicates)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            (
+                self.domain,
+                cut.closed_before,
+                cut.instant,
+                account.archived + account.parked,
+                *account,
+            ),
+        )
+        cursor.executemany(
+            "INSERT INTO cut_ranges (domain, instant, topic, partition, start_offset, end_offset)"
+            " VALUES (%s, %s, %s, %s, %s, %s)",
+            [(self.domain, cut.instant, *place, *span) for place, span in cut.ranges.items()],
+        )
+
+    def _take_ids(self, cursor: Cursor, batch_id: UUID) -> None:
+        cursor.execute(
+            "INSERT INTO event_ledger (event_id, domain, reported_at)"
+            " SELECT event_id, %s, reported_at FROM staged_ids WHERE batch_id = %s"
+            " ON CONFLICT DO NOTHING",
+            (self.domain, batch_id),
+        )
+        inserted = cursor.rowcount
+        cursor.execute("DELETE FROM staged_ids WHERE batch_id = %s", (batch_id,))
+        if cursor.rowcount != inserted:
+            raise DuplicateAcrossTasksError(
+                f"{cursor.rowcount - inserted} event ids of the cut came under two entities."
+            )
+
+    def _take_parked(self, cursor: Cursor, batch_id: UUID) -> None:
+        columns = (
+            'topic, partition, "offset", kind, reason, detail, record_timestamp, append_time,'
+            " legacy, key, value, header_names, header_values"
+        )
+        cursor.execute(
+            f"INSERT INTO parked_records (domain, {columns})"  # noqa: S608 - constant columns
+            f" SELECT %s, {columns} FROM staged_parked WHERE batch_id = %s",
+            (self.domain, batch_id),
+        )
+        cursor.execute("DELETE FROM staged_parked WHERE batch_id = %s", (batch_id,))
+
+
+def insert_pages(cursor: Cursor, pages: Iterable[StoredPage]) -> None:
+    """Enter pages into the index, within the caller's transaction."""
+    cursor.executemany(
+        "INSERT INTO pages (page_id, domain, key, metadata, reason, period, bucket_numbers,"
+        " min_position, max_position, event_count, encoded_bytes, checksum)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        [_page_values(page) for page in pages],
+    )
+
+
+def _page_values(page: StoredPage) -> tuple[Any, ...]:
+    about = page.metadata
+    return (
+        about.page_id,
+        about.domain,
+        page.key,
+        Jsonb(about.model_dump(mode="json")),
+        about.reason.value,
+        about.period,
+        about.bucket_numbers,
+        about.min_position,
+        about.max_position,
+        about.event_count,
+        page.encoded_bytes,
+        page.checksum,
+    )

@@ -1,0 +1,254 @@
+"""Ingest on Spark: one cut of the input topics becomes pages of the log.
+
+Tasks read exact offset ranges, admit or park every record, and meet by bucket; each then numbers
+its events, writes its pages to the store and stages ids and parked records in PostgreSQL. Nothing
+of that is part of the log until the driver commits the cut in one transaction: a crash before it
+leaves orphan files and staged rows, which nobody reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from onex_platform.domain.events import LogEvent
+from onex_platform.domain.intake import IntakeRules
+from onex_platform.engines.postgres import open_engine, transaction
+from onex_platform.engines.spark import kafka_options
+from onex_platform.errors import InfraUnavailableError
+from onex_platform.faults import effect
+from onex_platform.pages.cuts import Cut
+from onex_platform.pages.entry import (
+    ENTRY_SCHEMA,
+    InputTopic,
+    admit_batch,
+    event_entries,
+    events_of,
+    parked_of,
+)
+from onex_platform.pages.format import EncodedPage, EnumPageReason, PageMetadata, PageWriter
+from onex_platform.pages.index import CutAccount, DuplicateAcrossTasksError, PageIndex, StoredPage
+from onex_platform.pages.numbering import enter_log
+from onex_platform.pages.schema import bucket_of
+from onex_platform.pages.staging import stage
+from onex_platform.pages.store import PageStore, page_key
+from onex_platform.projections.ledger import recall
+from onex_platform.resilience import shared_breaker
+from onex_platform.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+WRITER = "ingest"
+_TICK = timedelta(milliseconds=1)
+
+# What a task reports: a page that it wrote, or the rest of its account.
+_REPORT = pa.schema(
+    [
+        pa.field("page", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("encoded_bytes", pa.int64(), nullable=False),
+        pa.field("checksum", pa.string()),
+        pa.field("duplicates", pa.int64(), nullable=False),
+        pa.field("parked", pa.int64(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestJob:
+    """What the tasks of one cut need to know; it travels to the workers."""
+
+    settings: Settings
+    domain: str
+    store_url: str
+    batch_id: UUID
+    cut: Cut
+    topics: dict[str, InputTopic]
+    rules: IntakeRules
+    buckets: int
+    read_at: datetime
+
+
+def ingest(
+    spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent]
+) -> CutAccount:
+    """Take the cut into the log; what became of its records."""
+    small = job.cut.records + len(inbox) <= job.settings.pages.small_cut_events
+    try:
+        return _ingest(spark, job, index, inbox, tasks=1 if small else job.buckets)
+    except DuplicateAcrossTasksError:
+        # One task sees every id, so it can tell which of two came first.
+        return _ingest(spark, job, index, inbox, tasks=1)
+
+
+def _ingest(
+    spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent], *, tasks: int
+) -> CutAccount:
+    reports = []
+    if job.cut.ranges or inbox:
+        entries = _entries(spark, job, inbox)
+        entries = entries.coalesce(1) if tasks == 1 else entries.repartition(tasks, "bucket")
+        with effect("ingest.write_pages"):
+            writer = _page_writer(job, one_page=tasks == 1)
+            reports = entries.mapInArrow(writer, _spark_type(_REPORT)).collect()
+    pages = [
+        StoredPage(
+            PageMetadata.model_validate_json(report.page),
+            report.key,
+            report.encoded_bytes,
+            report.checksum,
+        )
+        for report in reports
+        if report.page is not None
+    ]
+    account = CutAccount(
+        archived=sum(page.metadata.event_count for page in pages),
+        parked=sum(report.parked for report in reports),
+        duplicates=sum(report.duplicates for report in reports),
+    )
+    with effect("ingest.commit_cut"):
+        index.commit_cut(job.cut, job.batch_id, pages, account, [fact.event_id for fact in inbox])
+    return account
+
+
+def _entries(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
+    """Every record of the cut, admitted or parked, and the facts that waited in the inbox."""
+    entries = None
+    if job.cut.ranges:
+        records = spark.read.format("kafka").options(**_source_options(job)).load()
+        entries = records.mapInArrow(_admitter(job), _spark_type(ENTRY_SCHEMA))
+    if inbox:
+        facts = spark.createDataFrame(
+            pa.Table.from_batches([event_entries(inbox, job.buckets)]), _spark_type(ENTRY_SCHEMA)
+        )
+        entries = facts if entries is None else entries.union(facts)
+    assert entries is not None  # noqa: S101 - the caller has one or the other
+    return entries
+
+
+def _source_options(job: IngestJob) -> dict[str, str]:
+    """Exact offset ranges; records that are gone by now fail the cut instead of shrinking it."""
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for place, span in job.cut.ranges.items():
+        starts.setdefault(place.topic, {})[str(place.partition)] = span.start
+        ends.setdefault(place.topic, {})[str(place.partition)] = span.end
+    return kafka_options(job.settings.kafka) | {
+        "assign": json.dumps({topic: sorted(map(int, spans)) for topic, spans in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+    }
+
+
+def _admitter(job: IngestJob) -> ArrowTask:
+    def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield admit_batch(batch, job.topics, job.rules, job.read_at, job.buckets)
+
+    return admit_all
+
+
+def _page_writer(job: IngestJob, *, one_page: bool) -> ArrowTask:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        entries = pa.Table.from_batches(list(batches), ENTRY_SCHEMA)
+        if not len(entries):
+            return
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        yield pa.RecordBatch.from_pylist(_write_task(job, task, entries, one_page), _REPORT)
+
+    return write
+
+
+def _write_task(
+    job: IngestJob, task: int, entries: pa.Table, one_page: bool
+) -> list[dict[str, Any]]:
+    """Number, write and stage the entries of one task; what it did."""
+    parked = parked_of(entries)
+    engine = open_engine(job.settings)
+    breaker = shared_breaker("PostgreSQL", job.settings.breaker)
+    try:
+        with transaction(engine, breaker) as cursor:
+
+            def known_ids(ids: list[bytes]) -> set[bytes]:
+                answer = recall(cursor, job.domain, [UUID(bytes=item) for item in ids])
+                if answer.floor != job.rules.ledger_floor:
+                    raise InfraUnavailableError(
+                        "The ledger was pruned while the cut was read.",
+                        hint="Nothing was written; the next run takes the cut again.",
+                    )
+                return {item.bytes for item in answer.known}
+
+            events = enter_log(events_of(entries), job.cut.closed_before, known_ids)
+            stage(cursor, job.batch_id, task, events, parked)
+    finally:
+        engine.dispose()
+    store = PageStore(job.store_url)
+    reports = [
+        {
+            "page": page.metadata.model_dump_json(),
+            "key": _store_page(store, page),
+            "encoded_bytes": len(page.data),
+            "checksum": page.checksum,
+            "duplicates": 0,
+            "parked": 0,
+        }
+        for page in _pages(job, events, one_page)
+    ]
+    duplicates = pa.compute.sum(events["duplicate"]).as_py() or 0
+    return [*reports, {"encoded_bytes": 0, "duplicates": duplicates, "parked": len(parked)}]
+
+
+def _pages(job: IngestJob, events: pa.Table, one_page: bool) -> Iterator[EncodedPage]:
+    """The task's events as pages: one for all its buckets, or one for each."""
+    numbers = np.array([bucket_of(item, job.buckets) for item in events["entity_id"].to_pylist()])
+    writer = PageWriter()
+    for bucket in np.unique(numbers):
+        writer.add(int(bucket), events.filter(pa.array(numbers == bucket)))
+        if not one_page:
+            yield _finish(job, writer)
+            writer = PageWriter()
+    if one_page and len(events):
+        yield _finish(job, writer)
+
+
+def _finish(job: IngestJob, writer: PageWriter) -> EncodedPage:
+    return writer.finish(
+        page_id=uuid4(),
+        domain=job.domain,
+        writer_id=WRITER,
+        reason=EnumPageReason.INGEST,
+        buckets=job.buckets,
+        period=period_of(job.cut),
+    )
+
+
+def period_of(cut: Cut) -> datetime:
+    """The hour that a cut belongs to; a cut never spans two."""
+    return (cut.instant - _TICK).replace(minute=0, second=0, microsecond=0)
+
+
+def _store_page(store: PageStore, page: EncodedPage) -> str:
+    key = page_key(page.metadata)
+    store.create(key, page.data)
+    return key
+
+
+def _spark_type(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
