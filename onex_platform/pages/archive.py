@@ -12,7 +12,6 @@ from uuid import uuid4
 from sqlalchemy import Engine
 
 from onex_platform.domain.deadlines import Durations
-from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka import open_consumer
@@ -107,8 +106,9 @@ def store_url(settings: Settings) -> str:
 def input_topics() -> dict[str, InputTopic]:
     """The topics that the registration log is made of."""
     return {
-        contract.topic: InputTopic(EnumEventKind(str(contract.event_kind)), bool(contract.legacy_of))
+        contract.topic: InputTopic(contract.event_kind, legacy=contract.legacy_of is not None)
         for contract in load_catalogue().registration_inputs()
+        if contract.event_kind is not None
     }
 
 

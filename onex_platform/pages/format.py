@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
@@ -135,14 +134,18 @@ class PageWriter:
         )
 
 
-def read_metadata(source: BinaryIO) -> PageMetadata:
+def open_page(source: BinaryIO) -> pq.ParquetFile:
+    """A page to read from; only its footer is read yet."""
+    return pq.ParquetFile(source)
+
+
+def read_metadata(page: pq.ParquetFile) -> PageMetadata:
     """What a page says of itself."""
-    raw = pq.ParquetFile(source).metadata.metadata[METADATA_KEY]
-    return PageMetadata.model_validate(json.loads(raw))
+    return PageMetadata.model_validate_json(page.metadata.metadata[METADATA_KEY])
 
 
 def read_page(
-    source: BinaryIO,
+    page: pq.ParquetFile,
     metadata: PageMetadata,
     *,
     bucket: int | None = None,
@@ -158,7 +161,7 @@ def read_page(
     names = LOG_SCHEMA.names if columns is None else list(columns)
     if not chosen:
         return pa.schema([LOG_SCHEMA.field(name) for name in names]).empty_table()
-    return pq.ParquetFile(source).read_row_groups(chosen, columns=names).select(names)
+    return page.read_row_groups(chosen, columns=names).select(names)
 
 
 def checksum_of(data: bytes) -> str:

@@ -100,7 +100,7 @@ def _ingest(
         entries = entries.coalesce(1) if tasks == 1 else entries.repartition(tasks, "bucket")
         with effect("ingest.write_pages"):
             writer = _page_writer(job, one_page=tasks == 1)
-            reports = entries.mapInArrow(writer, _spark_type(_REPORT)).collect()
+            reports = entries.mapInArrow(writer, spark_type(_REPORT)).collect()
     pages = [
         StoredPage(
             PageMetadata.model_validate_json(report.page),
@@ -126,10 +126,10 @@ def _entries(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> Data
     entries = None
     if job.cut.ranges:
         records = spark.read.format("kafka").options(**_source_options(job)).load()
-        entries = records.mapInArrow(_admitter(job), _spark_type(ENTRY_SCHEMA))
+        entries = records.mapInArrow(_admitter(job), spark_type(ENTRY_SCHEMA))
     if inbox:
         facts = spark.createDataFrame(
-            pa.Table.from_batches([event_entries(inbox, job.buckets)]), _spark_type(ENTRY_SCHEMA)
+            pa.Table.from_batches([event_entries(inbox, job.buckets)]), spark_type(ENTRY_SCHEMA)
         )
         entries = facts if entries is None else entries.union(facts)
     assert entries is not None  # noqa: S101 - the caller has one or the other
@@ -248,7 +248,8 @@ def _store_page(store: PageStore, page: EncodedPage) -> str:
     return key
 
 
-def _spark_type(schema: pa.Schema) -> Any:
+def spark_type(schema: pa.Schema) -> Any:
+    """The schema that Spark is told a task returns."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)

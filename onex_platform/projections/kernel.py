@@ -9,7 +9,7 @@ however long the history.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -139,6 +139,12 @@ class BucketFold:
                 or base is None
                 or _micros(base.liveness_deadline) != node.life.liveness_deadline,
             )
+
+    def withdraw(self, event_ids: Container[UUID]) -> None:
+        """Take back requests, which changed nothing, that turn out to have been made before."""
+        kept = [fact for fact in self.facts if fact.event_id not in event_ids]
+        self._verdicts[machine.APPLIED] -= len(self.facts) - len(kept)
+        self.facts = kept
 
     def _walk(self, chunk: Chunk) -> list[_Node]:
         touched: list[_Node] = []

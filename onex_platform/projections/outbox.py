@@ -46,8 +46,9 @@ def acknowledge(cursor: Cursor, domain: str, ids: Sequence[int]) -> int:
     return cursor.rowcount
 
 
-def _event_entry(fact: LogEvent) -> tuple[Any, ...]:
-    envelope = ModelEventEnvelope(
+def envelope_of(fact: LogEvent) -> ModelEventEnvelope:
+    """A fact as other systems read it."""
+    return ModelEventEnvelope(
         event_id=fact.event_id,
         event_type=fact.kind.event_type,
         source=SOURCE,
@@ -57,6 +58,9 @@ def _event_entry(fact: LogEvent) -> tuple[Any, ...]:
         tenant=fact.tenant,
         payload=fact.payload.model_dump(mode="json", exclude_none=True),
     )
+
+
+def _event_entry(fact: LogEvent) -> tuple[Any, ...]:
     entity = fact.entity
     return (
         "event",
@@ -65,5 +69,5 @@ def _event_entry(fact: LogEvent) -> tuple[Any, ...]:
         fact.kind,
         fact.event_id,
         fact.node_id,
-        envelope,
+        envelope_of(fact),
     )

@@ -8,9 +8,13 @@ begins where the last one ended, and a single `persist` writes both parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
+from uuid import UUID
+
+from psycopg import sql
 
 from onex_platform.domain.batch import RowChange
 from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one
@@ -71,17 +75,18 @@ _STAGING = f"""
     CREATE TEMPORARY TABLE IF NOT EXISTS staged_liveness ON COMMIT DELETE ROWS
         AS SELECT {_names(_LIVENESS)} FROM registration_liveness WITH NO DATA"""  # noqa: S608
 
+# `{wide}` and `{liveness}` say where the rows wait: in this session, or handed over by a batch.
 _WRITE = f"""
     WITH wide AS (
         INSERT INTO registration_projections AS held ({_names(_WIDE)}, row_version)
-        SELECT {_names(_WIDE)}, 1 FROM staged_projections
+        SELECT {_names(_WIDE)}, 1 FROM {{wide}}
         ON CONFLICT (entity_id, domain) DO UPDATE
         SET {_replaced(_WIDE)}, row_version = held.row_version + 1
         WHERE held.last_applied_sequence < excluded.last_applied_sequence
         RETURNING domain, entity_id, row_version, deregistered_at
     ), liveness AS (
         INSERT INTO registration_liveness AS held ({_names(_LIVENESS)})
-        SELECT {_names(_LIVENESS)} FROM staged_liveness
+        SELECT {_names(_LIVENESS)} FROM {{liveness}}
         ON CONFLICT (entity_id, domain) DO UPDATE
         SET {_replaced(_LIVENESS)}
         WHERE held.last_applied_sequence < excluded.last_applied_sequence
@@ -111,21 +116,48 @@ class Written:
 
 def write_rows(cursor: Cursor, changes: Iterable[RowChange]) -> Written:
     """Write each change's touched parts, unless newer ones stand there, and queue what changed."""
-    changes = list(changes)
     cursor.execute(_STAGING)
-    staged = copy_rows(
+    staged = _stage(cursor, changes, "staged_projections", "staged_liveness", {})
+    return _write(cursor, staged, "staged_projections", "staged_liveness")
+
+
+def hand_rows_over(cursor: Cursor, changes: Iterable[RowChange], batch_id: UUID, task: int) -> int:
+    """Leave a task's rows for the transaction that commits its batch; how many parts."""
+    mark = {"batch_id": ("uuid", batch_id), "task": ("integer", task)}
+    return _stage(cursor, changes, "handed_projections", "handed_liveness", mark)
+
+
+def write_handed_rows(cursor: Cursor, batch_id: UUID, staged: int) -> Written:
+    """Write the rows that a batch's tasks handed over, like `write_rows`."""
+    ours = sql.SQL(" WHERE batch_id = {}").format(batch_id).as_string(cursor)
+    return _write(cursor, staged, "handed_projections" + ours, "handed_liveness" + ours)
+
+
+def _stage(
+    cursor: Cursor,
+    changes: Iterable[RowChange],
+    wide: str,
+    liveness: str,
+    mark: Mapping[str, tuple[str, Any]],
+) -> int:
+    changes = list(changes)
+    types = {name: kind for name, (kind, _) in mark.items()}
+    values = tuple(value for _, value in mark.values())
+    return copy_rows(
         cursor,
-        "staged_projections",
-        _WIDE,
-        (_wide_values(change.row) for change in changes if change.wide),
-    )
-    staged += copy_rows(
+        wide,
+        {**types, **_WIDE},
+        ((*values, *_wide_values(change.row)) for change in changes if change.wide),
+    ) + copy_rows(
         cursor,
-        "staged_liveness",
-        _LIVENESS,
-        (_liveness_values(change.row) for change in changes if change.liveness),
+        liveness,
+        {**types, **_LIVENESS},
+        ((*values, *_liveness_values(change.row)) for change in changes if change.liveness),
     )
-    written = fetch_one(cursor, _WRITE)
+
+
+def _write(cursor: Cursor, staged: int, wide: str, liveness: str) -> Written:
+    written = fetch_one(cursor, _WRITE.format(wide=wide, liveness=liveness))
     return Written(
         rows=written.rows,
         liveness=written.liveness,

@@ -19,6 +19,7 @@ from onex_platform.pages.format import (
     EnumPageReason,
     PageWriter,
     checksum_of,
+    open_page,
     read_metadata,
     read_page,
 )
@@ -51,7 +52,7 @@ def page_of(log: list) -> EncodedPage:
 def test_a_page_gives_back_what_was_put_in(history: list[RawRecord]) -> None:
     log = run_in_cuts(history, [], RegistrationPolicy(), START).log
     page = page_of(log)
-    source = io.BytesIO(page.data)
+    source = open_page(io.BytesIO(page.data))
     assert read_metadata(source) == page.metadata
     tables = [read_page(source, page.metadata, beats=beats) for beats in (False, True)]
     events = list(to_events(pa.concat_tables(tables), "registration"))
@@ -69,15 +70,14 @@ def test_a_bucket_is_read_without_the_others_and_without_payloads() -> None:
         for m, kind in enumerate((EnumEventKind.NODE_INTROSPECTION, EnumEventKind.NODE_HEARTBEAT))
     ]
     page = page_of(log)
+    file = open_page(io.BytesIO(page.data))
     for bucket in page.metadata.bucket_numbers:
-        beats = read_page(
-            io.BytesIO(page.data), page.metadata, bucket=bucket, beats=True, columns=BEAT_COLUMNS
-        )
+        beats = read_page(file, page.metadata, bucket=bucket, beats=True, columns=BEAT_COLUMNS)
         assert beats.column_names == BEAT_COLUMNS
         assert {bucket_of(e, BUCKETS) for e in beats["entity_id"].to_pylist()} <= {bucket}
-    everywhere = read_page(io.BytesIO(page.data), page.metadata, beats=True)
+    everywhere = read_page(file, page.metadata, beats=True)
     assert len(everywhere) == 20
-    assert len(read_page(io.BytesIO(page.data), page.metadata, bucket=99, beats=True)) == 0
+    assert len(read_page(file, page.metadata, bucket=99, beats=True)) == 0
 
 
 def test_the_store_never_overwrites(tmp_path: Path) -> None:

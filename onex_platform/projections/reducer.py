@@ -1,0 +1,272 @@
+"""The reducer on Spark: the new part of the log, folded onto the current rows.
+
+Pages are bucketed by entity, so a task takes its buckets' row groups straight from the store: the
+history is never shuffled. Each task folds, decides, writes a page with what was decided, and hands
+rows over through PostgreSQL; the driver then commits the batch in one transaction, and only there
+does anything of it become visible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from onex_platform.domain.batch import Decider
+from onex_platform.domain.decider import RegistrationPolicy
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.order import moment_of, position_at
+from onex_platform.domain.states import EnumOutcome
+from onex_platform.engines.postgres import open_engine, transaction
+from onex_platform.faults import effect
+from onex_platform.pages.archive import PageArchive, durations
+from onex_platform.pages.format import EnumPageReason, PageMetadata, PageWriter
+from onex_platform.pages.index import StoredPage, insert_pages
+from onex_platform.pages.ingest import ArrowTask, spark_type
+from onex_platform.pages.replay import PageRef, chunks_of, read_chunk
+from onex_platform.pages.schema import to_table
+from onex_platform.pages.store import PageStore, page_key
+from onex_platform.projections import accounts
+from onex_platform.projections.cursors import fold_position, move_fold_cursor
+from onex_platform.projections.handover import hand_over, take_over
+from onex_platform.projections.kernel import BucketFold
+from onex_platform.projections.ledger import recall
+from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform.projections.rows import Written
+from onex_platform.resilience import shared_breaker
+from onex_platform.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WRITER = "registry"
+
+# What a task reports: its page of facts if it wrote one, and its account.
+_REPORT = pa.schema(
+    [
+        pa.field("page", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("encoded_bytes", pa.int64(), nullable=False),
+        pa.field("checksum", pa.string()),
+        pa.field("staged", pa.int64(), nullable=False),
+        pa.field("facts", pa.int64(), nullable=False),
+        *(pa.field(outcome.value, pa.int64(), nullable=False) for outcome in EnumOutcome),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldJob:
+    """What the tasks of one batch need to know; it travels to the workers."""
+
+    settings: Settings
+    domain: str
+    store_url: str
+    batch_id: UUID
+    start: int
+    end: int
+    buckets: int
+    pages: tuple[PageRef, ...]
+    policy: RegistrationPolicy | None
+    now: datetime
+
+
+class FoldedBatch(NamedTuple):
+    """A batch that was committed (or lost to a rival, and changed nothing)."""
+
+    committed: bool
+    start: int
+    end: int
+    outcomes: Counter[EnumOutcome]
+    facts: int
+    written: Written
+
+
+def fold_log(
+    spark: SparkSession,
+    archive: PageArchive,
+    now: datetime,
+    policy: RegistrationPolicy | None,
+) -> FoldedBatch | None:
+    """Fold what the log has beyond the rows; None if there is nothing."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        start = fold_position(cursor, archive.domain)
+    end = position_at(archive.index.head())
+    if end <= start:
+        return None
+    pages = tuple(
+        PageRef.of(page) for page in archive.index.pages(start, end, (EnumPageReason.INGEST,))
+    )
+    job = FoldJob(
+        settings=archive.settings,
+        domain=archive.domain,
+        store_url=archive.store.url,
+        batch_id=uuid4(),
+        start=start,
+        end=end,
+        buckets=archive.buckets,
+        pages=pages,
+        policy=policy,
+        now=now,
+    )
+    reports: list[Any] = []
+    if pages:
+        small = sum(page.events for page in pages) <= archive.settings.pages.small_cut_events
+        tasks = 1 if small else archive.buckets
+        with effect("reduce.hand_over"):
+            reports = (
+                spark.range(0, archive.buckets, 1, tasks)
+                .mapInArrow(_folder(job), spark_type(_REPORT))
+                .collect()
+            )
+    with effect("reduce.commit_batch"):
+        return _commit(archive, job, reports)
+
+
+def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBatch:
+    outcomes = Counter(
+        {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
+    )
+    facts = sum(report.facts for report in reports)
+    pages = [
+        StoredPage(
+            PageMetadata.model_validate_json(report.page),
+            report.key,
+            report.encoded_bytes,
+            report.checksum,
+        )
+        for report in reports
+        if report.page is not None
+    ]
+    with transaction(archive.engine, archive.breaker) as cursor:
+        if not move_fold_cursor(cursor, job.domain, job.start, job.end):
+            cursor.connection.rollback()
+            return FoldedBatch(False, job.start, job.end, Counter(), 0, Written())
+        staged = sum(report.staged for report in reports)
+        written = take_over(cursor, job.batch_id, job.domain, staged)
+        insert_pages(cursor, pages)
+        if outcomes.total():
+            accounts.record_outcomes(
+                cursor,
+                job.domain,
+                start=job.start,
+                end=job.end,
+                read=outcomes.total(),
+                outcomes=outcomes,
+            )
+    return FoldedBatch(True, job.start, job.end, outcomes, facts, written)
+
+
+def _folder(job: FoldJob) -> ArrowTask:
+    def fold_buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        buckets = [bucket for batch in batches for bucket in batch.column(0).to_pylist()]
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        if buckets:
+            yield pa.RecordBatch.from_pylist([_fold_task(job, task, buckets)], _REPORT)
+
+    return fold_buckets
+
+
+def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
+    """Fold the task's buckets and hand over what they came to."""
+    engine = open_engine(job.settings)
+    breaker = shared_breaker("PostgreSQL", job.settings.breaker)
+    reader = ProjectionReaderRegistration(engine, breaker)
+    store = PageStore(job.store_url)
+    try:
+        folds = {bucket: _fold_bucket(job, store, reader, bucket) for bucket in buckets}
+        with transaction(engine, breaker) as cursor:
+            for fold in folds.values():
+                _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
+            staged = hand_over(
+                cursor,
+                job.batch_id,
+                task,
+                job.domain,
+                (change for fold in folds.values() for change in fold.changes()),
+                [fact for fold in folds.values() for fact in fold.facts],
+                [item for fold in folds.values() for item in fold.refused],
+            )
+    finally:
+        engine.dispose()
+    outcomes = sum((fold.outcomes for fold in folds.values()), Counter())
+    return {
+        "encoded_bytes": 0,
+        **_write_facts(job, store, folds),
+        "staged": staged,
+        "facts": sum(len(fold.facts) for fold in folds.values()),
+        **{outcome.value: outcomes[outcome] for outcome in EnumOutcome},
+    }
+
+
+def _fold_bucket(
+    job: FoldJob, store: PageStore, reader: ProjectionReaderRegistration, bucket: int
+) -> BucketFold:
+    decider = None if job.policy is None else Decider(policy=job.policy, now=job.now)
+    chunks = [
+        read_chunk(store, pages, bucket, job.start, job.end, whole_beats=True)
+        for pages in chunks_of(job.pages)
+    ]
+    entities = {
+        entity
+        for chunk in chunks
+        for table in chunk
+        for entity in table["entity_id"].unique().to_pylist()
+    }
+    rows = reader.get_many((UUID(bytes=entity) for entity in entities), job.domain)
+    fold = BucketFold(job.domain, rows.values(), decider, audit=True)
+    for chunk in chunks:
+        fold.feed(*chunk)
+    return fold
+
+
+def _drop_known_requests(fold: BucketFold, known: Callable[[list[UUID]], frozenset[UUID]]) -> None:
+    """A request that an earlier batch made in the same interval is not made again."""
+    asked = [f.event_id for f in fold.facts if f.kind is EnumEventKind.INTROSPECTION_REQUESTED]
+    if asked:
+        fold.withdraw(known(asked))
+
+
+def _write_facts(job: FoldJob, store: PageStore, folds: dict[int, BucketFold]) -> dict[str, Any]:
+    """Archive what the task's buckets decided, as one page."""
+    if not any(fold.facts for fold in folds.values()):
+        return {}
+    writer = PageWriter()
+    for bucket, fold in folds.items():
+        if fold.facts:
+            writer.add(bucket, to_table(fold.facts))
+    last = moment_of(max(fact.position for fold in folds.values() for fact in fold.facts))
+    page = writer.finish(
+        page_id=uuid4(),
+        domain=job.domain,
+        writer_id=WRITER,
+        reason=EnumPageReason.DECISION,
+        buckets=job.buckets,
+        period=last.replace(minute=0, second=0, microsecond=0),
+    )
+    key = page_key(page.metadata)
+    store.create(key, page.data)
+    return {
+        "page": page.metadata.model_dump_json(),
+        "key": key,
+        "encoded_bytes": len(page.data),
+        "checksum": page.checksum,
+    }
+
+
+def policy_of(settings: Settings) -> RegistrationPolicy | None:
+    """The registry's policy, or None where another registry decides."""
+    if not settings.registration.decider_enabled:
+        return None
+    return RegistrationPolicy(
+        request_interval=timedelta(seconds=settings.registration.request_interval_seconds),
+        durations=durations(settings),
+    )
