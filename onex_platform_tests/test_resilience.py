@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Barrier, Event
 
 import pytest
@@ -154,18 +155,19 @@ def test_threads_failing_together_open_it_once() -> None:
         assert [change.new_state for change in heard] == ["OPEN"]
 
 
-def test_a_call_from_before_the_opening_does_not_close_it() -> None:
+def test_a_call_from_before_the_opening_is_no_verdict_on_the_trial() -> None:
     breaker = CircuitBreaker("kafka", _SHORT)
-    with breaker.guard():
-        for _ in range(5):
-            _fail(breaker, InfraConnectionError("away"))
+    early = ExitStack()
+    early.enter_context(breaker.guard())
+    for _ in range(5):
+        _fail(breaker, InfraConnectionError("away"))
 
-        def trial() -> None:
-            raise InfraConnectionError("still away")
+    def trial() -> None:
+        early.close()
+        assert breaker.state == "HALF_OPEN"
 
-        with pytest.raises(InfraConnectionError):
-            _admitted_after_reset(breaker, trial)
-    assert breaker.state == "OPEN"
+    _admitted_after_reset(breaker, trial)
+    assert breaker.state == "CLOSED"
 
 
 def test_one_breaker_per_service_and_settings_is_shared() -> None:
