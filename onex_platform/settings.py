@@ -221,6 +221,16 @@ class PagesSettings(_Group):
         return self
 
 
+class PipelineSettings(_Group):
+    """How long a run of the pipeline works, and how long it waits for more."""
+
+    run_seconds: Seconds = Field(600, description="a run ends after this time, caught up or not")
+    linger_seconds: Seconds = Field(
+        20, description="a run that is caught up waits this long for more before it ends"
+    )
+    poll_seconds: Seconds = Field(0.5, description="pause between looks while a run lingers")
+
+
 class LogSettings(_Group):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     style: Literal["console", "json"] = "console"
@@ -283,6 +293,7 @@ class Settings(BaseSettings):
     breaker: BreakerSettings = BreakerSettings()
     registration: RegistrationSettings = RegistrationSettings()
     pages: PagesSettings = PagesSettings()
+    pipeline: PipelineSettings = PipelineSettings()
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)
 
