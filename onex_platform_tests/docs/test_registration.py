@@ -1,0 +1,12 @@
+"""The diagram and the table on the registration page are those of the code."""
+
+from __future__ import annotations
+
+from onex_platform.domain.diagram import state_diagram, transition_table
+from onex_platform.paths import project_folder
+
+
+def test_the_page_shows_the_table_that_the_code_folds_by() -> None:
+    page = (project_folder("docs") / "registration.md").read_text()
+    assert f"```mermaid\n{state_diagram()}\n```" in page
+    assert transition_table() in page
