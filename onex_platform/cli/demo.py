@@ -1,0 +1,113 @@
+"""`onex demo`: the platform's job from end to end, once, on a simulated fleet."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from datetime import timedelta
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from onex_platform import stack
+from onex_platform.engines.kafka import Positions, end_positions, read_to_end
+from onex_platform.engines.migrations import migrate
+from onex_platform.settings import Settings, load_settings
+from onex_platform.simulate.live import PlayReport, play_to_kafka
+from onex_platform.simulate.plan import DEFAULT_SEED, FleetPlan, plan_for
+from onex_platform.simulate.profiles import PROFILES
+from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.provision import create_topics
+
+# Whole lives within a few seconds: at this speed a node is missed after 1.5 s of silence.
+_SPEED = 60
+# The one in which every scenario happens and everything goes wrong.
+_PROFILE = "stormy"
+
+
+@click.command("demo")
+@click.option("--nodes", type=click.IntRange(min=1), default=60, show_default=True)
+@click.option("--seconds", type=click.IntRange(min=1), default=12, show_default=True)
+@click.option("--seed", type=int, default=DEFAULT_SEED, show_default=True)
+def command(nodes: int, seconds: int, seed: int) -> None:
+    """Play a simulated fleet to Kafka, read it back and compare; exit code 1 if they differ.
+
+    Servers that run already are used and left running; those started here are stopped again.
+    """
+    settings = load_settings()
+    plan = plan_for(
+        settings,
+        nodes=nodes,
+        duration=timedelta(seconds=seconds),
+        seed=seed,
+        speed=_SPEED,
+        profile=PROFILES[_PROFILE],
+    )
+    with stack.running(settings, report=_say) as attached:
+        _prepare_database(attached)
+        before = _prepare_topics(attached)
+        played = _play(attached, plan)
+        received = _read_back(attached, before)
+    sys.exit(0 if show(played, received) else 1)
+
+
+def _prepare_database(settings: Settings) -> None:
+    applied = migrate(settings)
+    _say(f"The database is up to date ({len(applied)} migrations applied)")
+
+
+def _prepare_topics(settings: Settings) -> Positions:
+    """Create what is missing; where the topics end that existed, with what earlier runs wrote."""
+    report = create_topics(settings)
+    _say(f"{len(report.created)} topics created, {len(report.existing)} existed")
+    return end_positions(settings, report.existing)
+
+
+def _play(settings: Settings, plan: FleetPlan) -> PlayReport:
+    _say(f"Playing {plan.nodes} nodes for {plan.duration.total_seconds():g} s")
+    played = play_to_kafka(settings, plan)
+    if played.interrupted:
+        raise KeyboardInterrupt
+    return played
+
+
+def _read_back(settings: Settings, since: Positions) -> Counter[str]:
+    """How many records of each topic a consumer finds."""
+    _say("Reading the topics back")
+    topics = [contract.topic for contract in load_catalogue()]
+    return Counter(str(message.topic()) for message in read_to_end(settings, topics, since))
+
+
+def show(played: PlayReport, received: Counter[str]) -> bool:
+    """Print what happened; whether every topic gave back as many records as it was sent."""
+    console = Console()
+    console.print(_topics_table(played, received))
+    console.print(_lives_table(played))
+    complete = played.is_complete and received == played.acknowledged
+    counts = f"{played.summary.records} records produced, {received.total()} consumed"
+    verdict, style = ("equal", "green") if complete else ("not equal", "red")
+    console.print(f"{counts}: {verdict}, topic by topic.", style=f"bold {style}")
+    return complete
+
+
+def _topics_table(played: PlayReport, received: Counter[str]) -> Table:
+    table = Table("topic", title="Records per topic")
+    table.add_column("produced", justify="right")
+    table.add_column("consumed", justify="right")
+    produced = played.summary.by_topic
+    for topic in sorted(produced | received):
+        table.add_row(topic, str(produced[topic]), str(received[topic]))
+    return table
+
+
+def _lives_table(played: PlayReport) -> Table:
+    table = Table("scenario", title="Lives per scenario")
+    table.add_column("lives", justify="right")
+    for scenario, lives in sorted(played.summary.scripts.items()):
+        table.add_row(scenario, str(lives))
+    return table
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)

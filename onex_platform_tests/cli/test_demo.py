@@ -1,0 +1,113 @@
+"""`onex demo` in a folder of its own: it shows its verdict, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from onex_platform.cli.demo import show
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.simulate.live import PlayReport
+from onex_platform.simulate.records import Summary
+
+_EQUAL = re.compile(r"(\d+) records produced, \1 consumed: equal, topic by topic\.")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    assert _processes_of(tmp_path) == []
+
+
+@pytest.mark.servers
+def test_the_fleet_comes_back_as_it_was_played(folder: Path) -> None:
+    output = _require_success(_start(folder, "demo", "--nodes", "30", "--seconds", "6"))
+    assert _EQUAL.search(output)
+    assert "Lives per scenario" in output
+
+
+@pytest.mark.servers
+def test_servers_that_run_already_are_used_and_left_running(folder: Path) -> None:
+    _require_success(_start(folder, "stack", "up"))
+    try:
+        for _ in range(2):  # the second run does not count what the first one wrote
+            output = _require_success(_start(folder, "demo", "--nodes", "10", "--seconds", "2"))
+            assert _EQUAL.search(output)
+        _require_success(_start(folder, "stack", "status"))
+    finally:
+        _require_success(_start(folder, "stack", "down"))
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("moment", "number"), [("Starting Kafka", signal.SIGTERM), ("Playing", signal.SIGINT)]
+)
+def test_an_interrupted_demo_stops_what_it_started(
+    folder: Path, moment: str, number: signal.Signals
+) -> None:
+    demo = _start(folder, "demo", "--seconds", "120")
+    assert demo.stderr is not None
+    for line in demo.stderr:
+        if line.startswith(moment):
+            break
+    demo.send_signal(number)
+    output, progress = demo.communicate(timeout=120)
+    assert demo.returncode == 130, output + progress
+    assert progress.strip().endswith("Interrupted.")
+    assert "Traceback" not in progress
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "consumed"),
+    [({"a": 2}, {"a": 1}), ({"a": 2}, {"a": 1, "b": 1}), ({"a": 1}, {"a": 1})],
+    ids=["lost", "on another topic", "never acknowledged"],
+)
+def test_a_difference_is_not_called_equal(
+    acknowledged: dict[str, int], consumed: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    label = ("a", EnumEventKind.NODE_HEARTBEAT, "steady", None, None)
+    played = PlayReport(
+        summary=Summary(counts=Counter({label: 2})),
+        acknowledged=Counter(acknowledged),
+        interrupted=False,
+        seconds=1,
+    )
+    assert not show(played, Counter(consumed))
+    assert "not equal" in capsys.readouterr().out
+
+
+def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("ONEX_")}
+    return subprocess.Popen(
+        [f"{sys.prefix}/bin/onex", *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _require_success(command: subprocess.Popen[str]) -> str:
+    output, progress = command.communicate(timeout=120)
+    assert command.returncode == 0, output + progress
+    return output
+
+
+def _processes_of(folder: Path) -> list[str]:
+    """The command lines of processes that work in the folder or name it."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        words = [process.info["cwd"] or "", *(process.info["cmdline"] or ())]
+        if any(str(folder) in word for word in words):
+            found.append(" ".join(words))
+    return found
