@@ -125,6 +125,8 @@ def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # What yoyo tells at INFO, the command that migrates says itself.
+    logging.getLogger("yoyo").setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)
 
 
 def get_logger(name: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -17,15 +16,6 @@ from onex_platform.telemetry import (
     redact,
     redact_value,
 )
-
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +154,12 @@ def test_everything_inside_one_piece_of_work_carries_its_correlation_id(
     assert inside_line["correlation_id"] == str(chosen)
     assert "correlation_id" not in outside_line
     assert current_correlation_id() != chosen
+
+
+@pytest.mark.parametrize(("level", "shown"), [("INFO", False), ("DEBUG", True)])
+def test_a_librarys_own_account_of_migrations_is_for_debugging(
+    level: str, shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging(level)
+    logging.getLogger("yoyo.migrations").info("applied")
+    assert ("applied" in capsys.readouterr().err) is shown
