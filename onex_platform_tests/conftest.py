@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from uuid import uuid4
 
-import psycopg
 import pytest
 import structlog
 from psycopg import sql
@@ -14,13 +13,8 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from onex_platform import stack
-from onex_platform.settings import (
-    KafkaSettings,
-    PostgresSettings,
-    Settings,
-    SparkSettings,
-    load_settings,
-)
+from onex_platform.settings import Settings
+from onex_platform_tests.stacks import connect, embedded_settings
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +31,7 @@ def logging_as_before() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def stack_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Attached settings of a PostgreSQL and a Kafka that live as long as the run."""
-    user = load_settings()
-    own = user.stack.model_copy(update={"folder": tmp_path_factory.mktemp("stack")})
-    # Tests create and drop what they like: never on servers that the user's settings name.
-    embedded = {"postgres": PostgresSettings(), "kafka": KafkaSettings(), "spark": SparkSettings()}
-    with stack.running(user.model_copy(update={"stack": own, **embedded})) as attached:
+    with stack.running(embedded_settings(tmp_path_factory.mktemp("stack"))) as attached:
         yield attached
 
 
@@ -57,8 +47,7 @@ def database_url(stack_settings: Settings) -> Iterator[str]:
     assert stack_settings.postgres.url is not None
     server = make_url(stack_settings.postgres.url.get_secret_value())
     name = f"test_{uuid4().hex}"
-    admin = server.set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(admin, autocommit=True) as connection:
+    with connect(stack_settings) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         yield server.set(database=name).render_as_string(hide_password=False)
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

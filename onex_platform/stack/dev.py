@@ -14,7 +14,7 @@ from onex_platform.settings import Settings, address_variables
 from onex_platform.stack import processes
 from onex_platform.stack.folders import ProcessIdentity, ServerRecord, StackFolder
 from onex_platform.stack.lifecycle import attach, guarded
-from onex_platform.stack.ports import LOOPBACK
+from onex_platform.stack.ports import LOOPBACK, require_free_port
 from onex_platform.stack.progress import Report
 from onex_platform.topics.provision import create_topics
 
@@ -31,13 +31,14 @@ def develop(settings: Settings, *, services: Sequence[str], port: int, report: R
 
     At its end, and at ours, everything that was not running before is stopped.
     """
+    if settings.postgres.url is not None and settings.postgres.dagster_url is None:
+        raise ConfigurationError(
+            "ONEX_POSTGRES_URL is set, but no database for Dagster's own storage.",
+            hint="Set ONEX_POSTGRES_DAGSTER_URL as well, or unset both.",
+        )
+    require_free_port(port, "Dagster's web interface", way_out="choose another with --port")
     with guarded(settings, services=services, report=report) as guardian:
-        attached = attach(settings)
-        if attached.postgres.dagster_url is None:
-            raise ConfigurationError(
-                "ONEX_POSTGRES_URL is set, but no database for Dagster's own storage.",
-                hint="Set ONEX_POSTGRES_DAGSTER_URL as well, or unset both.",
-            )
+        attached = attach(settings, services=services)
         report("Applying migrations and creating topics")
         migrate(attached)
         create_topics(attached)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from onex_platform.errors import InfraTimeoutError, PrerequisiteError
+from onex_platform.errors import ConfigurationError, InfraTimeoutError, PrerequisiteError
 from onex_platform.settings import StackSettings
 
 
@@ -17,7 +17,14 @@ def take_lock(path: Path, *, patience_seconds: float, doing: str) -> FileLock:
     """A lock between processes, already held; it is let go at the end of its `with` block."""
     lock = FileLock(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=patience_seconds)
+    except PermissionError as error:
+        raise ConfigurationError(
+            f"{error.filename} can't be written by this user.",
+            hint="Run the command as its owner, or point ONEX_STACK_FOLDER and ONEX_STACK_CACHE "
+            "to folders of yours.",
+        ) from error
     except Timeout:
         raise InfraTimeoutError(
             f"Another process has been {doing} for over {patience_seconds:g} s.",

@@ -89,7 +89,6 @@ class StackFolder:
 
     def locked(self) -> FileLock:
         """Held by every command that changes this stack; one at a time."""
-        self.path.mkdir(parents=True, exist_ok=True)
         return take_lock(
             self.path / "lock",
             patience_seconds=2 * self.settings.stack.start_timeout_seconds,

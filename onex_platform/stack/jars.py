@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
+from onex_platform.errors import OnexError
 from onex_platform.settings import Settings
 from onex_platform.stack.files import require_space, take_lock, write_atomically
 from onex_platform.stack.progress import Report, silent
@@ -81,7 +82,6 @@ def jar_files(jars: JarSet, settings: Settings, report: Report) -> list[Path]:
     cache = settings.stack.cache.expanduser().resolve()
     folder = cache / jars.folder_name
     if _damage(folder) is not None:
-        cache.mkdir(parents=True, exist_ok=True)
         with take_lock(
             cache / f"{jars.name}.lock",
             patience_seconds=settings.stack.resolve_timeout_seconds,
@@ -90,7 +90,11 @@ def jar_files(jars: JarSet, settings: Settings, report: Report) -> list[Path]:
             # Somebody else may have resolved them while we waited for the lock.
             if (damage := _damage(folder)) is not None:
                 report(f"{damage}; resolving the {jars.name} jars (once)")
-                _resolve_into(folder, jars, settings, report)
+                try:
+                    _resolve_into(folder, jars, settings, report)
+                except OnexError as error:
+                    sentence = f"{damage}: {error.message}"
+                    raise type(error)(sentence, hint=error.hint) from error
     return sorted(folder.glob("*.jar"))
 
 

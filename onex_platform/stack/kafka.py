@@ -6,9 +6,9 @@ retention, as on a production cluster.
 
 from __future__ import annotations
 
-import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from uuid import uuid4
 
 from onex_platform.engines.health import kafka_answers
 from onex_platform.errors import InfraUnavailableError
@@ -102,9 +102,10 @@ def _write_properties(folder: ServerFolder, data: Path, ports: tuple[int, ...]) 
 
 def _format(folder: ServerFolder, draft: Path) -> None:
     """Give the data folder its cluster id; the broker refuses to start without one."""
-    cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
     properties = _write_properties(folder, draft, (9092, 9093))
-    arguments = ["format", "--cluster-id", cluster_id, "--config", str(properties)]
+    # One word, because an id may begin with a dash.
+    arguments = ["format", f"--cluster-id={cluster_id}", f"--config={properties}"]
     exit_code = processes.run(
         [*_java(folder), "kafka.tools.StorageTool", *arguments],
         cwd=folder.path,

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Literal, NoReturn
 
+import psutil
+
 from onex_platform.errors import ConfigurationError, InfraTimeoutError, InfraUnavailableError
 from onex_platform.settings import Settings
 from onex_platform.stack import processes
@@ -249,7 +251,13 @@ def _stop(folder: ServerFolder) -> bool:
     if record and (known := record.process.find()):
         found.append(known)
     server = SERVERS.get(folder.name)
-    processes.stop(found, signal.SIGTERM if server is None else server.polite_signal)
+    try:
+        processes.stop(found, signal.SIGTERM if server is None else server.polite_signal)
+    except psutil.AccessDenied as error:
+        raise ConfigurationError(
+            f"The {folder.name} of {folder.stack.path} was started by another user.",
+            hint="Run the command as that user, or point ONEX_STACK_FOLDER to a folder of yours.",
+        ) from error
     return bool(found)
 
 
@@ -263,9 +271,12 @@ def _interrupted_by_signals() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _ENDING_SIGNALS}
+    # One that is ignored (nohup) or handled by somebody else stays so.
+    ours = [number for number in _ENDING_SIGNALS if signal.getsignal(number) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)

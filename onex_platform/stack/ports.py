@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
+from onex_platform.errors import InfraUnavailableError
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -17,6 +19,15 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def require_free_port(port: int, owner: str, *, way_out: str) -> None:
+    """Refuse to start `owner` on a port that another process has."""
+    if not port_is_free(port):
+        raise InfraUnavailableError(
+            f"Port {port} for {owner} is occupied by another process.",
+            hint=f"Stop that process, or {way_out}.",
+        )
 
 
 def free_port() -> int:

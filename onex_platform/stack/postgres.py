@@ -66,7 +66,7 @@ class PostgresServer(Server):
         }
         flags = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         program = _binaries(folder.data) / "postgres"
-        return [*_without_root(), str(program), "-D", str(folder.data), *flags]
+        return [*_without_root(folder.data), str(program), "-D", str(folder.data), *flags]
 
     def attach(self, settings: Settings, folder: ServerFolder, record: ServerRecord) -> Settings:
         def address(driver: str, database: str) -> SecretStr:
@@ -147,7 +147,7 @@ def _create_cluster(draft: Path, password: Path) -> None:
 
 def _run(program: str, *arguments: str, data: Path, script: str = "") -> None:
     outcome = subprocess.run(
-        [*_without_root(), str(_binaries(data) / program), *arguments],
+        [*_without_root(data), str(_binaries(data) / program), *arguments],
         input=script,
         capture_output=True,
         text=True,
@@ -160,8 +160,8 @@ def _run(program: str, *arguments: str, data: Path, script: str = "") -> None:
         )
 
 
-def _without_root() -> list[str]:
-    """The prefix that gives up root's identity; empty for everybody else."""
+def _without_root(data: Path) -> list[str]:
+    """The prefix by which root becomes the owner of `data`; empty for everybody else."""
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
@@ -171,11 +171,11 @@ def _without_root() -> list[str]:
             hint="Run the command as an ordinary user, install util-linux, "
             "or set ONEX_POSTGRES_URL.",
         )
-    account = pwd.getpwnam(_UNPRIVILEGED_USER)
+    owner = data.stat()
     return [
         setpriv,
-        f"--reuid={account.pw_uid}",
-        f"--regid={account.pw_gid}",
+        f"--reuid={owner.st_uid}",
+        f"--regid={owner.st_gid}",
         "--clear-groups",
         "--inh-caps=+dac_override",
         "--ambient-caps=+dac_override",

@@ -182,7 +182,7 @@ def _add_children(parent: Xml.Element, texts: dict[str, str]) -> None:
 
 
 _MAVEN = _Resolver("Maven", _maven_command, re.compile(r"^\[INFO\] Downloaded from", re.M))
-_IVY = _Resolver("Ivy", _ivy_command, re.compile(r"\[SUCCESSFUL \]"))
+_IVY = _Resolver("Ivy", _ivy_command, re.compile(r"^\tfound |\[SUCCESSFUL \]", re.M))
 
 
 def _progress(resolver: _Resolver, log: Path, report: Report) -> Callable[[], None]:
@@ -194,7 +194,7 @@ def _progress(resolver: _Resolver, log: Path, report: Report) -> Callable[[], No
             return
         last_report = time.monotonic()
         count = len(resolver.fetched.findall(log.read_text(errors="replace")))
-        report(f"{resolver.title} has fetched {count} files")
+        report(f"{resolver.title} has found or fetched {count} files")
 
     return tick
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 from abc import ABC, abstractmethod
 
-from onex_platform.errors import InfraUnavailableError
 from onex_platform.settings import Settings
 from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.machine import java_environment
-from onex_platform.stack.ports import free_port, port_is_free
+from onex_platform.stack.ports import free_port, port_is_free, require_free_port
 from onex_platform.stack.progress import Report
 
 
@@ -59,12 +58,8 @@ class Server(ABC):
         wanted: list[int | None] = [*last.ports] if last else [None] * self.port_count
         fixed: int | None = getattr(settings.stack, f"{self.name}_port")
         if fixed is not None:
-            if not port_is_free(fixed):
-                raise InfraUnavailableError(
-                    f"Port {fixed} for {self.title} is occupied by another process.",
-                    hint="Stop that process, or change or unset "
-                    f"ONEX_STACK_{self.name.upper()}_PORT.",
-                )
+            variable = f"ONEX_STACK_{self.name.upper()}_PORT"
+            require_free_port(fixed, self.title, way_out=f"change or unset {variable}")
             wanted[0] = fixed
         return tuple(
             port if port is not None and port_is_free(port) else free_port() for port in wanted

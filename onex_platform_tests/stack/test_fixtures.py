@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
-from sqlalchemy.engine import make_url
 
 from onex_platform.settings import Settings
+from onex_platform_tests.stacks import connect
 
 pytestmark = pytest.mark.servers
 
@@ -15,10 +14,8 @@ pytestmark = pytest.mark.servers
 @pytest.mark.parametrize("_round", [1, 2])
 def test_each_test_has_an_empty_database(database_settings: Settings, _round: int) -> None:
     assert database_settings.postgres.url is not None
-    url = make_url(database_settings.postgres.url.get_secret_value())
-    assert url.drivername == "postgresql+psycopg"
-    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(plain) as connection:
+    assert database_settings.postgres.url.get_secret_value().startswith("postgresql+psycopg://")
+    with connect(database_settings) as connection:
         connection.execute("CREATE TABLE only_here ()")
 
 

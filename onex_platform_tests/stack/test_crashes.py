@@ -1,0 +1,172 @@
+"""Whatever is killed, and whenever: no process is left over, and the stack comes back by itself."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from uuid import uuid4
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from onex_platform import stack
+from onex_platform.settings import Settings
+from onex_platform.stack import processes
+from onex_platform.stack.folders import StackFolder
+from onex_platform.stack.processes import wait_until
+from onex_platform_tests.stack.conftest import NewStack, onex, python
+from onex_platform_tests.stacks import connect, processes_of
+
+pytestmark = pytest.mark.servers
+
+PATIENCE_SECONDS = 60
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    return wait_until(condition, PATIENCE_SECONDS, interval_seconds=0.05)
+
+
+def read_until(command: subprocess.Popen[str], words: str) -> list[str]:
+    """What the command says on stderr, up to the line with `words` or to its end."""
+    heard: list[str] = []
+    assert command.stderr is not None
+    for line in command.stderr:
+        heard.append(line)
+        if words in line:
+            break
+    return heard
+
+
+def leader(settings: Settings, server: str) -> psutil.Process:
+    record = StackFolder(settings).server(server).record()
+    assert record is not None
+    return psutil.Process(record.process.pid)
+
+
+def test_killed_servers_come_back_with_their_data(new_stack: NewStack) -> None:
+    settings = new_stack()
+    attached = stack.up(settings)
+    topic = f"kept-{uuid4()}"
+    with connect(attached) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    admin = AdminClient(attached.kafka.client_config())
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer(attached.kafka.client_config())
+    producer.produce(topic, b"kept")
+    assert producer.flush(30) == 0
+    del admin, producer
+
+    for server in ("postgres", "kafka"):
+        leader(settings, server).kill()
+    attached = stack.up(settings)
+
+    with connect(attached) as connection:
+        assert connection.execute("SELECT answer FROM kept").fetchall() == [(42,)]
+    consumer = Consumer({**attached.kafka.client_config(), "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    message = consumer.poll(30)
+    assert message is not None
+    assert message.value() == b"kept"
+    consumer.close()
+
+
+def test_a_lost_state_file_does_not_hide_running_servers(new_stack: NewStack) -> None:
+    settings = new_stack()
+    stack.up(settings, services=("postgres",))
+    before = leader(settings, "postgres")
+    (settings.stack.folder / "state.json").write_text("not JSON")
+    stack.up(settings, services=("postgres",))
+    assert not processes.lives(before)
+    (settings.stack.folder / "state.json").unlink()
+    stack.down(settings)
+    assert processes_of(settings) == []
+
+
+def test_a_lock_file_with_a_recycled_process_id_does_not_stop_postgres(
+    new_stack: NewStack,
+) -> None:
+    settings = new_stack()
+    stack.up(settings, services=("postgres",))
+    lock = settings.stack.folder / "postgres" / "data" / "postmaster.pid"
+    lines = lock.read_text().splitlines()
+    leader(settings, "postgres").kill()
+    assert eventually(lambda: processes_of(settings) == [])
+    user = psutil.Process().uids().real
+    # PostgreSQL takes the lock file of its own user's living process for that of a server.
+    with subprocess.Popen(
+        ["sleep", "60"], user=lock.stat().st_uid if user == 0 else None
+    ) as stranger:
+        lock.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
+        stack.up(settings, services=("postgres",))
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_data_folder_left_half_made_is_made_anew(new_stack: NewStack) -> None:
+    settings = new_stack()
+    half = settings.stack.folder / "postgres" / "data.new"
+    half.mkdir(parents=True)
+    (half / "PG_VERSION").write_text("18\n")
+    with connect(stack.up(settings, services=("postgres",))) as connection:
+        connection.execute("SELECT 1")
+    assert not half.exists()
+
+
+def kafka_is_starting(settings: Settings) -> bool:
+    return processes.marked(StackFolder(settings).server("kafka").marker) != []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_start_leaves_no_process(
+    new_stack: NewStack, number: signal.Signals
+) -> None:
+    settings = new_stack()
+    command = onex(settings, "stack", "up")
+    assert eventually(lambda: kafka_is_starting(settings))
+    command.send_signal(number)
+    command.communicate()
+    assert command.returncode != 0
+    if number is signal.SIGKILL:
+        assert eventually(lambda: processes_of(settings) == [])
+    assert processes_of(settings) == []
+
+
+def test_servers_end_with_the_process_that_started_them_for_itself(
+    new_stack: NewStack,
+) -> None:
+    settings = new_stack()
+    program = (
+        "import time\n"
+        "with stack.running(settings, services=['postgres']):\n"
+        "    print('running', flush=True)\n"
+        "    time.sleep(300)\n"
+    )
+    with python(settings, program) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "running\n"
+        assert processes_of(settings) != []
+        starter.kill()
+    # A rival that is quicker than the guardian does not adopt what is about to be stopped.
+    with connect(stack.up(settings, services=("postgres",))) as connection:
+        connection.execute("SELECT 1")
+    record = StackFolder(settings).server("postgres").record()
+    assert record is not None
+    assert record.starter is None
+    assert record.runs()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stack_in_the_foreground_ends_with_its_command(
+    new_stack: NewStack, number: signal.Signals
+) -> None:
+    settings = new_stack()
+    command = onex(settings, "stack", "up", "--foreground")
+    heard = read_until(command, "Ctrl-C stops")
+    assert "Ctrl-C stops" in heard[-1], heard
+    command.send_signal(number)
+    command.communicate()
+    assert command.returncode == 0
+    assert processes_of(settings) == []

@@ -1,0 +1,50 @@
+"""The Spark Connect server works for clients, with the connectors on its class path."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from onex_platform import stack
+from onex_platform.engines.health import spark_connect_answers
+from onex_platform.settings import Settings
+from onex_platform.stack.ports import LOOPBACK, free_port
+from onex_platform_tests.stack.conftest import NewStack
+from onex_platform_tests.stacks import listening_addresses, processes_of
+
+pytestmark = pytest.mark.servers
+
+
+def test_a_client_reads_kafka_through_the_connect_server(
+    new_stack: NewStack, kafka_settings: Settings
+) -> None:
+    config, topic = kafka_settings.kafka.client_config(), f"numbers-{uuid4()}"
+    admin = AdminClient(config)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer(config)
+    for number in range(10):
+        producer.produce(topic, str(number).encode())
+    assert producer.flush(30) == 0
+
+    settings = new_stack()
+    with stack.running(settings, services=("spark",)) as attached:
+        assert attached.spark.remote is not None
+        session = SparkSession.builder.remote(attached.spark.remote).create()
+        records = (
+            session.read.format("kafka")
+            .option("kafka.bootstrap.servers", str(config["bootstrap.servers"]))
+            .option("subscribe", topic)
+            .load()
+        )
+        assert records.count() == 10
+        assert listening_addresses(settings) == {LOOPBACK}
+        session.stop()
+    assert processes_of(settings) == []
+
+
+def test_a_server_that_is_not_there_does_not_answer() -> None:
+    assert not spark_connect_answers(f"sc://{LOOPBACK}:{free_port()}", timeout_seconds=2)
