@@ -133,6 +133,11 @@ def clock_skew(event: LogEvent) -> timedelta | None:
     return None if event.reported_at is None else event.reported_at - event.occurred_at
 
 
+def is_tenant(name: str) -> bool:
+    """Whether a tenant may be called that."""
+    return len(name) <= 63 and _TENANT.fullmatch(name) is not None
+
+
 def _check_event_type(envelope: ModelEventEnvelope, record: RawRecord) -> None:
     if envelope.event_type == record.kind.event_type:
         return
@@ -166,7 +171,7 @@ def _tenant_of(record: RawRecord, envelope: ModelEventEnvelope, rules: IntakeRul
             f"header {TENANT_HEADER}={claimed!r} and tenant={envelope.tenant!r} contradict",
         )
     tenant = rules.default_tenant if claimed is None else claimed
-    if len(tenant) > 63 or not _TENANT.fullmatch(tenant):
+    if not is_tenant(tenant):
         raise Unreadable(
             EnumParkReason.BAD_TENANT,
             f"tenant={tenant[:80]!r}; expected lower-case words joined by '-', at most 63 long",

@@ -9,36 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import IntakeRules, Parked, RawRecord, admit
-from onex_platform.pages.schema import LOG_SCHEMA, bucket_of, to_row
-
-# Spark knows no binary of fixed length; pages do.
-_SPARK_FIELDS = [
-    pa.field(field.name, pa.binary() if pa.types.is_fixed_size_binary(field.type) else field.type)
-    for field in LOG_SCHEMA
-]
-_PARKED_FIELDS = [
-    pa.field("reason", pa.string()),
-    pa.field("detail", pa.string()),
-    pa.field("record_timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("append_time", pa.bool_()),
-    pa.field("legacy", pa.bool_()),
-    pa.field("record_key", pa.binary()),
-    pa.field("record_value", pa.binary()),
-    pa.field("header_names", pa.list_(pa.string())),
-    pa.field("header_values", pa.list_(pa.binary())),
-]
-PARKED_COLUMNS = ["topic", "partition", "offset", "kind", *(f.name for f in _PARKED_FIELDS)]
-# A row is an event or a parked record; which one, `reason` tells.
-ENTRY_SCHEMA = pa.schema(
-    [
-        pa.field("bucket", pa.int32(), nullable=False),
-        *(field.with_nullable(True) for field in _SPARK_FIELDS),
-        *_PARKED_FIELDS,
-    ]
+from onex_platform.pages.beats import admit_beats
+from onex_platform.pages.schema import (
+    ENTRY_SCHEMA,
+    LOG_SCHEMA,
+    PARKED_COLUMNS,
+    bucket_of,
+    to_row,
 )
 
 
@@ -55,12 +38,19 @@ def admit_batch(
     rules: IntakeRules,
     read_at: datetime,
     buckets: int,
-) -> pa.RecordBatch:
+) -> pa.Table:
     """A batch of Spark's Kafka source as entries."""
-    entries = [
-        _entry(admit(record, rules, read_at), buckets) for record in _raw_records(batch, topics)
+    records = pa.Table.from_batches([batch])
+    beats = [name for name, topic in topics.items() if topic.kind is EnumEventKind.NODE_HEARTBEAT]
+    is_beat = np.asarray(pc.is_in(records["topic"], pa.array(beats)))
+    plain, taken = admit_beats(records.filter(pa.array(is_beat)), rules, read_at, buckets)
+    rest = ~is_beat
+    rest[is_beat] = ~taken
+    others = [
+        _entry(admit(record, rules, read_at), buckets)
+        for record in _raw_records(records.filter(pa.array(rest)), topics)
     ]
-    return entries_batch(entries)
+    return pa.concat_tables([plain, pa.Table.from_batches([entries_batch(others)])])
 
 
 def event_entries(events: Iterable[LogEvent], buckets: int) -> pa.RecordBatch:
@@ -74,17 +64,17 @@ def entries_batch(entries: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def events_of(entries: pa.Table) -> pa.Table:
     """The entries that are events, as rows of the log."""
-    events = entries.filter(pa.compute.is_null(entries["reason"]))
+    events = entries.filter(pc.is_null(entries["reason"]))
     return events.select(LOG_SCHEMA.names).cast(LOG_SCHEMA)
 
 
 def parked_of(entries: pa.Table) -> pa.Table:
     """The entries that are parked records."""
-    return entries.filter(pa.compute.is_valid(entries["reason"])).select(PARKED_COLUMNS)
+    return entries.filter(pc.is_valid(entries["reason"])).select(PARKED_COLUMNS)
 
 
-def _raw_records(batch: pa.RecordBatch, topics: Mapping[str, InputTopic]) -> Iterator[RawRecord]:
-    for row in batch.to_pylist():
+def _raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterator[RawRecord]:
+    for row in records.to_pylist():
         topic = topics[row["topic"]]
         moment: datetime | None = row["timestamp"]
         yield RawRecord(

@@ -26,7 +26,6 @@ from onex_platform.errors import InfraUnavailableError
 from onex_platform.faults import effect
 from onex_platform.pages.cuts import Cut
 from onex_platform.pages.entry import (
-    ENTRY_SCHEMA,
     InputTopic,
     admit_batch,
     event_entries,
@@ -36,7 +35,7 @@ from onex_platform.pages.entry import (
 from onex_platform.pages.format import EncodedPage, EnumPageReason, PageMetadata, PageWriter
 from onex_platform.pages.index import CutAccount, DuplicateAcrossTasksError, PageIndex, StoredPage
 from onex_platform.pages.numbering import enter_log
-from onex_platform.pages.schema import bucket_of
+from onex_platform.pages.schema import ENTRY_SCHEMA, bucket_of
 from onex_platform.pages.staging import stage
 from onex_platform.pages.store import PageStore, page_key
 from onex_platform.projections.ledger import recall
@@ -155,7 +154,9 @@ def _source_options(job: IngestJob) -> dict[str, str]:
 def _admitter(job: IngestJob) -> ArrowTask:
     def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield admit_batch(batch, job.topics, job.rules, job.read_at, job.buckets)
+            yield from admit_batch(
+                batch, job.topics, job.rules, job.read_at, job.buckets
+            ).to_batches()
 
     return admit_all
 

@@ -42,6 +42,32 @@ LOG_SCHEMA = pa.schema(
     ]
 )
 
+# Spark knows no binary of fixed length; pages do.
+_SPARK_FIELDS = [
+    pa.field(field.name, pa.binary() if pa.types.is_fixed_size_binary(field.type) else field.type)
+    for field in LOG_SCHEMA
+]
+_PARKED_FIELDS = [
+    pa.field("reason", pa.string()),
+    pa.field("detail", pa.string()),
+    pa.field("record_timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("append_time", pa.bool_()),
+    pa.field("legacy", pa.bool_()),
+    pa.field("record_key", pa.binary()),
+    pa.field("record_value", pa.binary()),
+    pa.field("header_names", pa.list_(pa.string())),
+    pa.field("header_values", pa.list_(pa.binary())),
+]
+PARKED_COLUMNS = ["topic", "partition", "offset", "kind", *(f.name for f in _PARKED_FIELDS)]
+# A row is an event or a parked record; which one, `reason` tells.
+ENTRY_SCHEMA = pa.schema(
+    [
+        pa.field("bucket", pa.int32(), nullable=False),
+        *(field.with_nullable(True) for field in _SPARK_FIELDS),
+        *_PARKED_FIELDS,
+    ]
+)
+
 # What folding heartbeats needs: their payload is archived, but never read for it.
 BEAT_COLUMNS = ["entity_id", "position", "event_id", "tenant", "epoch", "occurred_at", "deadline"]
 
