@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +34,7 @@ SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
+COMPRESSION = "zstd"
 ROWS_PER_GROUP = 65_536
 _BYTES_PER_GROUP = 64 * 1024 * 1024
 
@@ -59,7 +60,7 @@ class _Writer(Protocol):
 
 class _ParquetWriter:
     def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetWriter(path, SCHEMA, compression="zstd")
+        self._file = pq.ParquetWriter(path, SCHEMA, compression=COMPRESSION)
         self._offsets = Offsets()
 
     def write(self, records: list[Record]) -> None:
@@ -142,22 +143,23 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _batch(records: list[Record], offsets: Offsets) -> pa.RecordBatch:
+    columns = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
     return pa.record_batch(
         [
-            pa.array([record.key for record in records], pa.binary()),
-            pa.array([record.value for record in records], pa.binary()),
-            pa.array([record.topic for record in records], pa.string()),
-            pa.array([record.partition for record in records], pa.int32()),
-            pa.array([offsets.take(record) for record in records], pa.int64()),
-            pa.array([record.time_ms for record in records], SCHEMA.field("timestamp").type),
-            pa.array([int(record.append_time) for record in records], pa.int32()),
-            _headers([record.headers for record in records]),
+            pa.array(columns["key"], pa.binary()),
+            pa.array(columns["value"], pa.binary()),
+            pa.array(columns["topic"], pa.string()),
+            pa.array(columns["partition"], pa.int32()),
+            pa.array(map(offsets.take, records), pa.int64(), size=len(records)),
+            pa.array(columns["time_ms"], SCHEMA.field("timestamp").type),
+            pa.array(map(int, columns["append_time"]), pa.int32(), size=len(records)),
+            _headers(columns["headers"]),
         ],
         schema=SCHEMA,
     )
 
 
-def _headers(rows: list[Headers]) -> pa.Array:
+def _headers(rows: Sequence[Headers]) -> pa.Array:
     """Lists of pairs, put together by offsets; no header at all is null, as Spark has it."""
     ends: list[int | None] = [0]
     flat: list[tuple[str, bytes]] = []

@@ -15,14 +15,14 @@ from bisect import bisect
 from collections.abc import Iterator
 from datetime import timedelta
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import accumulate
+from itertools import accumulate, count
 from random import Random
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.ledger import is_ledgered
 from onex_platform.simulate.nodes import Node, draw_traits
-from onex_platform.simulate.payloads import heartbeat_form, is_registrys
-from onex_platform.simulate.plan import FleetPlan, drawn_ms
+from onex_platform.simulate.payloads import REGISTRYS, heartbeat_form
+from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.profiles import EnumDisturbance
 from onex_platform.simulate.records import Announcement, Record, Summary
 from onex_platform.simulate.routes import Routes
@@ -56,6 +56,8 @@ _AWAY = {
     Trouble.TWIN: Span(0, 0.001, Unit.BEAT),
 }
 _NOT_THE_NODES = (Trouble.FOREIGN_TENANT, Trouble.MALFORMED)
+# Two steps of one node never share a millisecond, so that their order needs no tie-break.
+_SHORTEST_MS = 5
 _ASK_AGAIN_MS = 10
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -82,13 +84,13 @@ class Fleet:
         troubles = plan.profile.rates.beat_troubles()
         self._troubles, self._trouble_odds = list(troubles), list(accumulate(troubles.values()))
         self._nodes = [Node(draw_traits(n, plan, self._random)) for n in range(plan.nodes)]
-        self._turns = 0  # equal times are told apart by the turn, so nodes are never compared
+        self._turns = count()  # equal times are told apart by the turn, so nodes are never compared
         self._due: list[tuple[int, int, Node | Record]] = []
         for node in self._nodes:
             self._summary.traits.update(node.traits.odd())
             self._begin_script(node)
             self._renew(node)
-            self._due.append((plan.start_ms + self._draw(_ARRIVAL), self._turn(), node))
+            self._due.append((plan.start_ms + self._draw(_ARRIVAL), next(self._turns), node))
         heapify(self._due)
 
     @property
@@ -123,7 +125,7 @@ class Fleet:
             heappop(self._due)
             return self._played(due)
         record, next_ms = self._act(due, time_ms)
-        heapreplace(self._due, (next_ms, self._turn(), due))
+        heapreplace(self._due, (next_ms, next(self._turns), due))
         return record
 
     def confirm(self, record: Record, appended_ms: int) -> None:
@@ -152,12 +154,10 @@ class Fleet:
         )
         return self._summary
 
-    def _turn(self) -> int:
-        self._turns += 1
-        return self._turns
-
     def _draw(self, span: Span) -> int:
-        return drawn_ms(span, self._units_ms, self._random.random())
+        """The span's length in milliseconds, drawn anew."""
+        units = span.low + (span.high - span.low) * self._random.random()
+        return max(_SHORTEST_MS, int(units * self._units_ms[span.unit]))
 
     def _act(self, node: Node, time_ms: int) -> tuple[Record | None, int]:
         """The node's next act: what it puts on a topic now, and when it is due again."""
@@ -203,7 +203,7 @@ class Fleet:
             self._live_on(node, step, time_ms)
         node.state = step.state or node.state
         record = self._scribe.event(node, step.kind, time_ms, manner)
-        if is_registrys(step.kind) and not self.plan.registry:
+        if step.kind in REGISTRYS and not self.plan.registry:
             self._grant(node, record, time_ms)
             return None
         rates = self.plan.profile.rates
@@ -269,7 +269,7 @@ class Fleet:
 
     def _send_later(self, record: Record, span: Span) -> None:
         time_ms = record.time_ms + self._draw(span)
-        heappush(self._due, (time_ms, self._turn(), record._replace(time_ms=time_ms)))
+        heappush(self._due, (time_ms, next(self._turns), record._replace(time_ms=time_ms)))
 
     def _played(self, record: Record) -> Record:
         """Account for a record that goes out now."""

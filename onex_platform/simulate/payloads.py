@@ -9,7 +9,14 @@ from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.simulate.nodes import Node
 from onex_platform.simulate.scenarios import Manner
-from onex_platform.simulate.wire import BeatForm, beat_form, event_type_of, time_text
+from onex_platform.simulate.wire import (
+    BeatForm,
+    beat_form,
+    envelope,
+    event_type_of,
+    time_text,
+    uuid_text,
+)
 
 Kind = EnumEventKind
 Payload = dict[str, Any]
@@ -18,9 +25,8 @@ Payload = dict[str, Any]
 UNWELCOME_CAPABILITY = "quarantined"
 
 
-def is_registrys(kind: EnumEventKind) -> bool:
-    """Whether the registry says this, not the node."""
-    return kind.value.startswith("registry.")
+# What the registry says, not the node.
+REGISTRYS = frozenset(kind for kind in EnumEventKind if kind.value.startswith("registry."))
 
 
 def payload_of(
@@ -33,7 +39,7 @@ def payload_of(
     """The payload of an event about `node` that is said at this time."""
     if kind is Kind.INTROSPECTION_REQUESTED:
         return _request(node, time_ms)
-    if not is_registrys(kind):
+    if kind not in REGISTRYS:
         return _from_node(node) | _NODE_FIELDS[kind](node, manner)
     about = {"node_id": node.traits.registry_voice.node_id, "epoch": node.epoch}
     return about | _REGISTRY_FIELDS[kind](node, time_ms, manner, windows)
@@ -45,10 +51,14 @@ def heartbeat_form(node: Node) -> BeatForm:
     if not node.traits.epoch_in_beats:
         fields.pop("epoch", None)
     return beat_form(
-        event_type=event_type_of(Kind.NODE_HEARTBEAT, old_style=node.traits.legacy),
-        source=node.traits.own_voice.source,
-        correlation_id=node.correlation_id,
-        payload=fields,
+        envelope(
+            event_id=uuid_text(0),
+            event_type=event_type_of(Kind.NODE_HEARTBEAT, old_style=node.traits.legacy),
+            source=node.traits.own_voice.source,
+            correlation_id=node.correlation_id,
+            timestamp_ms=0,
+            payload=fields,
+        )
     )
 
 

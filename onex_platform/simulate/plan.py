@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,15 +10,13 @@ from onex_platform.domain.deadlines import Durations
 from onex_platform.errors import ConfigurationError
 from onex_platform.settings import Settings
 from onex_platform.simulate.profiles import PROFILES, Profile
-from onex_platform.simulate.scenarios import Span, Unit
+from onex_platform.simulate.scenarios import Unit
 
 DEFAULT_SEED = 20250115
 DEFAULT_START = datetime(2025, 1, 15, tzinfo=UTC)
 DEFAULT_DURATION = timedelta(days=1)
 BEATS_PER_LIVENESS = 3
 _LIVES_NEED = 20  # liveness windows, for scripts to get anywhere
-# Two steps of one node never share a millisecond, so that their order needs no tie-break.
-_SHORTEST_SPAN_MS = 5
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -113,9 +110,3 @@ def duration_for(events: int, nodes: int, windows: Durations) -> timedelta:
     """About how long `nodes` need for `events`; the silences in the scripts are allowed for."""
     beats = windows.heartbeat_liveness / BEATS_PER_LIVENESS * (max(events, 1) / max(nodes, 1))
     return max(1.5 * beats, _LIVES_NEED * windows.heartbeat_liveness)
-
-
-def drawn_ms(span: Span, units_ms: Mapping[Unit, float], roll: float) -> int:
-    """The span's length for one roll between 0 and 1."""
-    units = span.low + (span.high - span.low) * roll
-    return max(_SHORTEST_SPAN_MS, int(units * units_ms[span.unit]))

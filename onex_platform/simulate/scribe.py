@@ -14,7 +14,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import TENANT_HEADER
 from onex_platform.simulate.malformed import MALFORMATIONS
 from onex_platform.simulate.nodes import Node
-from onex_platform.simulate.payloads import is_registrys, payload_of
+from onex_platform.simulate.payloads import REGISTRYS, payload_of
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.profiles import EnumDisturbance
 from onex_platform.simulate.records import Record
@@ -132,7 +132,7 @@ class Scribe:
         *,
         old_style: bool = False,
     ) -> dict[str, Any]:
-        registrys = is_registrys(kind)
+        registrys = kind in REGISTRYS
         voice = node.traits.registry_voice if registrys else node.traits.own_voice
         return envelope(
             event_id=uuid_text(self._random.getrandbits(128)),

@@ -1,0 +1,105 @@
+"""A fleet on Kafka, in real time: time is the broker's, so every record is sent when it is due."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer
+from onex_platform.engines.kafka_sender import Sender
+from onex_platform.engines.kafka_topics import topic_names
+from onex_platform.errors import ConfigurationError
+from onex_platform.settings import Settings
+from onex_platform.simulate.fleet import Fleet
+from onex_platform.simulate.plan import FleetPlan
+from onex_platform.simulate.records import Record, Summary
+from onex_platform.simulate.routes import Routes, routes_of
+from onex_platform.topics.catalogue import load_catalogue
+
+_PROGRESS_SECONDS = 0.2
+# The client's own limit would refuse the records that are too large on purpose; compressed, as
+# they travel, they are within every broker's.
+_ROOM_FOR_OVERSIZE = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayReport:
+    """What was played, and what the broker acknowledged of it, per topic."""
+
+    summary: Summary
+    acknowledged: Counter[str]
+    interrupted: bool
+    seconds: float
+
+    @property
+    def is_complete(self) -> bool:
+        return self.acknowledged == self.summary.by_topic
+
+
+def play_to_kafka(
+    settings: Settings, plan: FleetPlan, on_progress: Callable[[Fleet], None] | None = None
+) -> PlayReport:
+    """Play the fleet to the catalogue's topics, from now on until the plan ends or Ctrl-C.
+
+    `settings` are attached, and the topics exist. Every record is acknowledged on return; one that
+    is refused raises.
+    """
+    routes = routes_of(load_catalogue())
+    _require_topics(settings, routes)
+    started = time.monotonic()
+    plan = replace(plan, start=datetime.now(UTC))
+    fleet = Fleet(plan, routes, live=True)
+    limit = {"message.max.bytes": plan.max_event_bytes + _ROOM_FOR_OVERSIZE}
+    acknowledged: Counter[str] = Counter()
+    interrupted = False
+    with open_producer(settings, **limit) as producer:
+        try:
+            _play(fleet, Sender(producer), acknowledged, on_progress)
+        except KeyboardInterrupt:
+            interrupted = True
+    return PlayReport(
+        summary=fleet.summary(),
+        acknowledged=acknowledged,
+        interrupted=interrupted,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _require_topics(settings: Settings, routes: Routes) -> None:
+    """Say at once what the client would only say after half a minute of looking for a topic."""
+    with open_admin(settings) as admin:
+        missing = {route.topic for route in routes.values()} - topic_names(admin)
+    if missing:
+        raise ConfigurationError(
+            f"Kafka at {settings.kafka.bootstrap_servers} lacks the topics "
+            f"{', '.join(sorted(missing))}.",
+            hint="Create them with `onex topics create`.",
+        )
+
+
+def _play(
+    fleet: Fleet,
+    sender: Sender,
+    acknowledged: Counter[str],
+    on_progress: Callable[[Fleet], None] | None,
+) -> None:
+    def send(record: Record) -> None:
+        def on_appended(appended_ms: int) -> None:
+            acknowledged[record.topic] += 1
+            fleet.confirm(record, appended_ms)
+
+        sender.send(
+            KafkaRecord(record.topic, record.value, record.key, record.headers), on_appended
+        )
+
+    told = 0.0
+    while (due_ms := fleet.next_at_ms) is not None:
+        sender.wait(max(0.0, due_ms / 1000 - time.time()))
+        if on_progress is not None and time.monotonic() > told + _PROGRESS_SECONDS:
+            told = time.monotonic()
+            on_progress(fleet)
+        if time.time() * 1000 >= due_ms and (record := fleet.play_next()) is not None:
+            send(record)
