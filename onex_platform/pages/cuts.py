@@ -40,6 +40,7 @@ class Cut(NamedTuple):
     closed_before: datetime
     instant: datetime
     ranges: dict[Place, OffsetRange]
+    cursors: Mapping[Place, int]  # where reading stood when the cut was planned
 
     @property
     def records(self) -> int:
@@ -83,7 +84,7 @@ def plan_cut(
         ticks = too_many if records_before(too_many - 1) == 0 else too_many - 1
     ranges = _before(consumer, available, _moment(ticks))
     taken = {place: span for place, span in ranges.items() if span.end > span.start}
-    return Cut(closed_before, _moment(ticks), taken)
+    return Cut(closed_before, _moment(ticks), taken, cursors)
 
 
 def _available(
@@ -91,8 +92,8 @@ def _available(
 ) -> dict[Place, OffsetRange]:
     """From the cursor to the captured end; raises if the broker has lost what comes next."""
     available, lost = {}, []
-    for place in _places(consumer, topics):
-        oldest, end = _ends(consumer, place)
+    for place in places_of(consumer, topics):
+        oldest, end = ends_of(consumer, place)
         start = cursors.get(place, oldest)
         if start < oldest:
             lost.append(f"{place.topic}[{place.partition}] offsets {start} to {oldest - 1}")
@@ -108,7 +109,8 @@ def _available(
     return available
 
 
-def _places(consumer: KafkaConsumer, topics: Iterable[str]) -> list[Place]:
+def places_of(consumer: KafkaConsumer, topics: Iterable[str]) -> list[Place]:
+    """The partitions of those topics that exist."""
     wanted = set(topics)
     with translated(consumer.settings, "describe its topics"):
         known = consumer.list_topics(timeout=_limit(consumer)).topics
@@ -119,10 +121,11 @@ def _places(consumer: KafkaConsumer, topics: Iterable[str]) -> list[Place]:
     ]
 
 
-def _ends(consumer: KafkaConsumer, place: Place) -> tuple[int, int]:
+def ends_of(consumer: KafkaConsumer, place: Place) -> OffsetRange:
+    """The oldest offset that the broker still has, and the one that comes next."""
     with translated(consumer.settings, "say where its topics begin and end"):
-        low, high = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_limit(consumer))
-    return low, high
+        ends = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_limit(consumer))
+    return OffsetRange(*ends)
 
 
 def _before(

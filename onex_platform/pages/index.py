@@ -16,6 +16,8 @@ from sqlalchemy import Engine
 
 from onex_platform.engines.postgres import Cursor, stream, transaction
 from onex_platform.errors import ConfigurationError, OnexError
+from onex_platform.pages import inbox
+from onex_platform.pages.cursors import CursorMove, consumer_offsets, move_consumer_cursors
 from onex_platform.pages.cuts import Cut, Place
 from onex_platform.pages.format import EnumPageReason, PageMetadata
 from onex_platform.resilience import CircuitBreaker
@@ -84,11 +86,8 @@ class PageIndex:
     def cursors(self) -> dict[Place, int]:
         """The next offset of each input partition."""
         with transaction(self._engine, self._breaker) as cursor:
-            cursor.execute(
-                "SELECT topic, partition, next_offset FROM consumer_cursors WHERE domain = %s",
-                (self.domain,),
-            )
-            return {Place(row.topic, row.partition): row.next_offset for row in cursor}
+            offsets = consumer_offsets(cursor, self.domain)
+        return {Place(*place): offset for place, offset in offsets.items()}
 
     def pages(
         self,
@@ -129,15 +128,17 @@ class PageIndex:
             self._move_head(cursor, cut)
             if not account.archived and not account.parked:
                 return  # nothing came in: the head moves on, and that is all
-            self._move_cursors(cursor, cut)
+            moves = (
+                CursorMove(place.topic, place.partition, cut.cursors.get(place), span.end)
+                for place, span in cut.ranges.items()
+            )
+            if not move_consumer_cursors(cursor, self.domain, moves):
+                raise _rival(self.domain, cut)
             self._insert_cut(cursor, cut, account)
             insert_pages(cursor, pages)
             self._take_ids(cursor, batch_id)
             self._take_parked(cursor, batch_id)
-            cursor.execute(
-                "DELETE FROM fact_inbox WHERE domain = %s AND event_id = ANY(%s)",
-                (self.domain, inbox_ids),
-            )
+            inbox.remove(cursor, self.domain, inbox_ids)
 
     def _move_head(self, cursor: Cursor, cut: Cut) -> None:
         cursor.execute(
@@ -145,18 +146,7 @@ class PageIndex:
             (cut.instant, self.domain, cut.closed_before),
         )
         if cursor.rowcount != 1:
-            raise RivalCutError(
-                f"Another run moved the log of {self.domain!r} past {cut.closed_before}.",
-                hint="Nothing was written; the next run goes on from there.",
-            )
-
-    def _move_cursors(self, cursor: Cursor, cut: Cut) -> None:
-        cursor.executemany(
-            "INSERT INTO consumer_cursors (domain, topic, partition, next_offset)"
-            " VALUES (%s, %s, %s, %s) ON CONFLICT (domain, topic, partition)"
-            " DO UPDATE SET next_offset = excluded.next_offset, moved_at = now()",
-            [(self.domain, *place, span.end) for place, span in cut.ranges.items()],
-        )
+            raise _rival(self.domain, cut)
 
     def _insert_cut(self, cursor: Cursor, cut: Cut, account: CutAccount) -> None:
         cursor.execute(
@@ -202,6 +192,13 @@ class PageIndex:
             (self.domain, batch_id),
         )
         cursor.execute("DELETE FROM staged_parked WHERE batch_id = %s", (batch_id,))
+
+
+def _rival(domain: str, cut: Cut) -> RivalCutError:
+    return RivalCutError(
+        f"Another run moved the log of {domain!r} past {cut.closed_before}.",
+        hint="Nothing was written; the next run goes on from there.",
+    )
 
 
 def insert_pages(cursor: Cursor, pages: Iterable[StoredPage]) -> None:

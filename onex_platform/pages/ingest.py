@@ -34,11 +34,11 @@ from onex_platform.pages.entry import (
 )
 from onex_platform.pages.format import EncodedPage, EnumPageReason, PageMetadata, PageWriter
 from onex_platform.pages.index import CutAccount, DuplicateAcrossTasksError, PageIndex, StoredPage
+from onex_platform.pages.ledger import recall
 from onex_platform.pages.numbering import enter_log
 from onex_platform.pages.schema import ENTRY_SCHEMA, bucket_of
 from onex_platform.pages.staging import stage
 from onex_platform.pages.store import PageStore, page_key
-from onex_platform.projections.ledger import recall
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
 

@@ -22,14 +22,10 @@ from onex_platform.domain.projection import ModelRegistrationProjection, ModelSe
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.migrations import migrate
 from onex_platform.engines.postgres import Cursor, Engine, transaction
-from onex_platform.projections import accounts, inbox, ledger, outbox
-from onex_platform.projections.cursors import (
-    CursorMove,
-    fold_position,
-    move_consumer_cursors,
-    move_fold_cursor,
-    take_turn,
-)
+from onex_platform.pages import inbox, ledger
+from onex_platform.pages.cursors import CursorMove, move_consumer_cursors
+from onex_platform.projections import accounts, outbox
+from onex_platform.projections.cursors import fold_position, move_fold_cursor, take_turn
 from onex_platform.projections.rows import Written, write_rows
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings

@@ -28,6 +28,7 @@ from onex_platform.pages.archive import PageArchive, durations
 from onex_platform.pages.format import EnumPageReason, PageMetadata, PageWriter
 from onex_platform.pages.index import StoredPage, insert_pages
 from onex_platform.pages.ingest import ArrowTask, spark_type
+from onex_platform.pages.ledger import recall
 from onex_platform.pages.replay import PageRef, chunks_of, read_chunk
 from onex_platform.pages.schema import to_table
 from onex_platform.pages.store import PageStore, page_key
@@ -35,7 +36,6 @@ from onex_platform.projections import accounts
 from onex_platform.projections.cursors import fold_position, move_fold_cursor
 from onex_platform.projections.handover import hand_over, take_over
 from onex_platform.projections.kernel import BucketFold
-from onex_platform.projections.ledger import recall
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rows import Written
 from onex_platform.resilience import shared_breaker

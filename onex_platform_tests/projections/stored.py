@@ -17,7 +17,7 @@ from onex_platform.domain.ledger import mark_duplicates
 from onex_platform.domain.order import number, position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.postgres import Cursor, Engine, open_engine, transaction
-from onex_platform.projections import ledger
+from onex_platform.pages import ledger
 from onex_platform.projections.cursors import fold_position
 from onex_platform.projections.projector import (
     BatchResult,

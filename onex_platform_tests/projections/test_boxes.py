@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from onex_platform.domain.envelope import parse_envelope, parse_payload
-from onex_platform.projections import inbox, outbox
+from onex_platform.pages import inbox
+from onex_platform.projections import outbox
 from onex_platform_tests.domain.builders import Kind, at, event, number_id
 from onex_platform_tests.projections.stored import Store
 

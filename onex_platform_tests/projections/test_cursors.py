@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onex_platform.projections.cursors import (
-    CursorMove,
-    consumer_offsets,
-    move_consumer_cursors,
-    move_fold_cursor,
-)
+from onex_platform.pages.cursors import CursorMove, consumer_offsets, move_consumer_cursors
+from onex_platform.projections.cursors import move_fold_cursor
 from onex_platform_tests.projections.stored import Store
 
 pytestmark = pytest.mark.servers

@@ -16,7 +16,8 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.projection import ModelRegistrationProjection, ModelSequenceInfo
-from onex_platform.projections import inbox, ledger, outbox
+from onex_platform.pages import inbox, ledger
+from onex_platform.projections import outbox
 from onex_platform_tests.domain.builders import (
     NODE,
     Kind,

@@ -15,7 +15,7 @@ import pytest
 from onex_platform.domain.batch import replay
 from onex_platform.domain.events import LogEvent
 from onex_platform.environment import child_environment
-from onex_platform.projections.cursors import CursorMove
+from onex_platform.pages.cursors import CursorMove
 from onex_platform.settings import Settings
 from onex_platform_tests.domain.builders import Kind, State, event, number_id, row
 from onex_platform_tests.projections.stored import EMPTY, Store

@@ -11,7 +11,7 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import Parked, admit
 from onex_platform.engines.postgres import open_engine
 from onex_platform.errors import ConfigurationError, InfraTimeoutError
-from onex_platform.projections.ledger import Recall, prune, recall, remember
+from onex_platform.pages.ledger import Recall, prune, recall, remember
 from onex_platform.settings import Settings
 from onex_platform_tests.domain.builders import RULES, Kind, at, event, number_id, record
 from onex_platform_tests.projections.stored import Store

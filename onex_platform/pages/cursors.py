@@ -1,0 +1,55 @@
+"""How far each input partition is read, moved by compare-and-swap in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from onex_platform.engines.postgres import Cursor
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CursorMove:
+    """An input partition, the offset that we believe is next, and the one that shall be.
+
+    `expected` None: nothing of this partition was read before.
+    """
+
+    topic: str
+    partition: int
+    expected: int | None
+    next_offset: int
+
+    def __post_init__(self) -> None:
+        if self.next_offset < (self.expected or 0):
+            raise ValueError(f"{self} moves backwards")
+
+
+def consumer_offsets(cursor: Cursor, domain: str) -> Mapping[tuple[str, int], int]:
+    """The next offset of every input partition that was read before."""
+    query = "SELECT topic, partition, next_offset FROM consumer_cursors WHERE domain = %s"
+    return {(row.topic, row.partition): row.next_offset for row in cursor.execute(query, [domain])}
+
+
+def move_consumer_cursors(cursor: Cursor, domain: str, moves: Iterable[CursorMove]) -> bool:
+    """Move all of them; False, and the caller rolls back, if one is not where we believed."""
+    first: list[dict[str, object]] = []
+    further: list[dict[str, object]] = []
+    # One order for everybody, so that rivals queue up instead of blocking each other.
+    for move in sorted(moves, key=lambda move: (move.topic, move.partition)):
+        target = first if move.expected is None else further
+        target.append({"domain": domain, **asdict(move)})
+    cursor.executemany(
+        "INSERT INTO consumer_cursors (domain, topic, partition, next_offset)"
+        " VALUES (%(domain)s, %(topic)s, %(partition)s, %(next_offset)s) ON CONFLICT DO NOTHING",
+        first,
+    )
+    if first and cursor.rowcount != len(first):
+        return False
+    cursor.executemany(
+        "UPDATE consumer_cursors SET next_offset = %(next_offset)s, moved_at = now()"
+        " WHERE domain = %(domain)s AND topic = %(topic)s AND partition = %(partition)s"
+        " AND next_offset = %(expected)s",
+        further,
+    )
+    return not further or cursor.rowcount == len(further)
