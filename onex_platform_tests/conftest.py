@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -13,8 +14,12 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from onex_platform import stack
+from onex_platform.engines.spark import open_session
 from onex_platform.settings import Settings
 from onex_platform_tests.stacks import connect, embedded_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +63,14 @@ def database_settings(stack_settings: Settings, database_url: str) -> Settings:
     """The shared stack's settings, pointed to the test's own database."""
     postgres = stack_settings.postgres.model_copy(update={"url": SecretStr(database_url)})
     return stack_settings.model_copy(update={"postgres": postgres})
+
+
+@pytest.fixture(scope="session")
+def spark(stack_settings: Settings) -> Iterator[SparkSession]:
+    """One local Spark session for the whole run: starting one costs more than most tests."""
+    settings = stack_settings.model_copy(
+        update={"spark": SparkSettings(master="local[2]", shuffle_partitions=4)}
+    )
+    jars = [str(jar) for jar in spark_jars(settings)]
+    with open_session(settings, jars) as session:
+        yield session
