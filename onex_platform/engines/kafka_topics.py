@@ -7,14 +7,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicMetadata
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicMetadata,
+)
 
 from onex_platform.engines.kafka import KafkaAdmin, translated
 
 _INTERNAL = "__"  # Kafka's own topics begin so
+_NOT_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +95,7 @@ def create(
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
     if not validate_only:
-        _await_topics(admin, created)
+        _await_leaders(admin, _await_topics(admin, created), created)
     return created
 
 
@@ -95,6 +110,33 @@ def _await_topics(admin: KafkaAdmin, names: Collection[str]) -> dict[str, TopicM
             with translated(admin.settings, "announce its topics"):
                 raise TimeoutError
         time.sleep(0.05)
+
+
+def _await_leaders(
+    admin: KafkaAdmin, metadata: Mapping[str, TopicMetadata], names: Collection[str]
+) -> None:
+    """Wait until every partition answers: brokers hear last that they lead a new one."""
+    deadline = time.monotonic() + admin.settings.kafka.request_timeout_seconds
+    newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    silent = {TopicPartition(name, part) for name in names for part in metadata[name].partitions}
+    while silent:
+        with translated(admin.settings, "lead its new topics"):
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            answers = admin.list_offsets(dict.fromkeys(silent, newest))
+            silent = {place for place, answer in answers.items() if not _answered(admin, answer)}
+        if silent:
+            time.sleep(0.05)
+
+
+def _answered(admin: KafkaAdmin, answer: Future[Any]) -> bool:
+    try:
+        answer.result(timeout=_patience(admin))
+    except KafkaException as error:
+        if error.args[0].code() not in _NOT_YET:
+            raise
+        return False
+    return True
 
 
 def _has_leaders(topic: TopicMetadata) -> bool:
