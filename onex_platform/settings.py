@@ -9,6 +9,7 @@ the working directory (the environment wins). An address that is not set means t
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -209,6 +210,15 @@ class PagesSettings(_Group):
     compact_when: int = Field(100, ge=2, description="small pages that start a compaction")
     grace_seconds: Seconds = Field(
         3600, description="a replaced page stays this long for readers that began before"
+    )
+    first_day: date = Field(
+        date(2026, 1, 1), description="where the hourly partitions begin; the log has nothing older"
+    )
+    retention_alert_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="share of a topic's retention; an older record that is not archived alerts",
     )
 
     @model_validator(mode="after")
