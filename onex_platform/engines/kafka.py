@@ -375,11 +375,12 @@ def _refusal(addresses: Sequence[tuple[str, int]]) -> str | None:
 
 
 def _translate(error: KafkaError, service: str, action: str) -> InfraError:
+    reason = error.str().rstrip(".")
     hint = _HINTS.get(error.code())
     if error.code() in _TOO_SLOW:
-        return InfraTimeoutError(f"{service} did not {action} in time: {error.str()}.", hint=hint)
+        return InfraTimeoutError(f"{service} did not {action} in time: {reason}.", hint=hint)
     if error.code() in _NOT_THERE:
         return InfraConnectionError(
-            f"{service} can't be reached or refused us: {error.str()}.", hint=hint
+            f"{service} can't be reached or refused us: {reason}.", hint=hint
         )
-    return InfraError(f"{service} could not {action}: {error.str()}.", hint=hint)
+    return InfraError(f"{service} could not {action}: {reason}.", hint=hint)

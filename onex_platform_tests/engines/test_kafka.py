@@ -90,7 +90,8 @@ def test_a_port_where_nobody_listens_is_named_without_noise(
 ) -> None:
     with pytest.raises(InfraConnectionError) as refused, opened(nobody):
         pass
-    assert str(nobody.kafka.bootstrap_servers) in refused.value.message
+    assert f"Kafka at {nobody.kafka.bootstrap_servers} can't be reached" in refused.value.message
+    assert "Connection refused" in refused.value.message
     assert "ONEX_KAFKA_BOOTSTRAP_SERVERS" in (refused.value.hint or "")
     assert capfd.readouterr() == ("", "")
 
@@ -140,6 +141,23 @@ def test_each_failure_has_its_kind_and_names_address_and_action(
     assert "the reason" in raised.value.message
     if kind is not InfraConnectionError:
         assert "do the deed" in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("code", "way_out"),
+    [
+        (KafkaError._UNKNOWN_TOPIC, "onex topics create"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, "onex topics create"),
+        (KafkaError._TRANSPORT, "ONEX_KAFKA_BOOTSTRAP_SERVERS"),
+        (KafkaError._AUTHENTICATION, "ONEX_KAFKA_SASL_PASSWORD"),
+        (KafkaError._SSL, "ONEX_KAFKA_SECURITY_PROTOCOL"),
+        (KafkaError.INVALID_REPLICATION_FACTOR, "ONEX_ENVIRONMENT"),
+    ],
+)
+def test_failures_with_a_known_way_out_name_it(nobody: Settings, code: int, way_out: str) -> None:
+    with pytest.raises(InfraError) as raised, translated(nobody, "do the deed"):
+        raise KafkaException(KafkaError(code))
+    assert way_out in (raised.value.hint or "")
 
 
 def test_a_future_that_never_ends_is_a_time_out(nobody: Settings) -> None:
@@ -320,6 +338,27 @@ class TestOnARealBroker:
             produce_all(producer, _records(topic, 3, offset=100))
             producer.abort_transaction(10)
         assert _values(kafka_settings, topic) == [0, 1, 2]
+
+    def test_what_is_written_after_the_ends_were_taken_is_left_out(
+        self, kafka_settings: Settings, topic: str
+    ) -> None:
+        transactional = {"transactional.id": uuid4().hex, "transaction.timeout.ms": 120_000}
+        with open_producer(kafka_settings, **transactional) as producer:
+            producer.init_transactions(10)
+
+            def transaction(offset: int) -> None:
+                producer.begin_transaction()
+                produce_all(producer, _records(topic, 3, offset))
+                producer.commit_transaction(10)
+
+            def topics() -> Iterator[str]:
+                yield topic
+                transaction(100)  # the ends are taken now, and the last of them is a marker
+
+            transaction(0)
+            read = [message.value() for message in read_to_end(kafka_settings, topics())]
+        assert read == [b"0", b"1", b"2"]
+        assert _values(kafka_settings, topic) == [0, 1, 2, 100, 101, 102]
 
     def test_a_group_goes_on_where_it_committed(self, kafka_settings: Settings, topic: str) -> None:
         with open_producer(kafka_settings) as producer:

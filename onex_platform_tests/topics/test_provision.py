@@ -17,6 +17,7 @@ from onex_platform.engines.kafka_topics import TopicLayout, create, describe, to
 from onex_platform.errors import ConfigurationError, InfraError
 from onex_platform.settings import RegistrationSettings, Settings
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
+from onex_platform.topics.contract import Replication
 from onex_platform.topics.provision import Drift, create_topics, layout_of
 from onex_platform_tests.topics.contracts import event, snapshot
 
@@ -114,11 +115,12 @@ def test_topics_without_a_contract_are_reported_and_stay(
     kafka_settings: Settings, catalogue: Catalogue
 ) -> None:
     foreign = f"somebody.elses.{randrange(10**9)}"
+    internal = f"__internal.{randrange(10**9)}"
     with open_admin(kafka_settings) as admin:
-        create(admin, [TopicLayout(foreign, partitions=1, replication_factor=1, config={})])
+        create(admin, [TopicLayout(name, 1, 1, config={}) for name in (foreign, internal)])
         report = create_topics(kafka_settings, catalogue)
         assert foreign in report.unmanaged
-        assert not any(name.startswith("__") for name in report.unmanaged)
+        assert internal not in report.unmanaged
         assert foreign in topic_names(admin)
 
 
@@ -145,8 +147,10 @@ def test_more_copies_than_brokers_is_told_with_the_way_out_and_nothing_is_create
     kafka_settings: Settings, catalogue: Catalogue
 ) -> None:
     production = kafka_settings.model_copy(update={"environment": "prod"})
+    modest, *others = catalogue
+    possible = modest.model_copy(update={"replication": Replication(factor=1, min_insync=1)})
     with pytest.raises(InfraError) as refused:
-        create_topics(production, catalogue)
+        create_topics(production, Catalogue([possible, *others]))
     assert re.search(r"could not create topic onex\.\S+: .*replication", refused.value.message)
     assert "Add brokers" in (refused.value.hint or "")
     assert "ONEX_ENVIRONMENT" in (refused.value.hint or "")
