@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,16 @@ def python(settings: Settings, program: str) -> subprocess.Popen[str]:
         "settings = load_settings()\n"
     )
     return _start([sys.executable, "-c", preface + program], settings)
+
+
+@contextmanager
+def stranger(user: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has nothing to do with any stack."""
+    with subprocess.Popen(["sleep", "300"], user=user) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def _start(command: list[str], settings: Settings) -> subprocess.Popen[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 import psutil
@@ -17,7 +19,7 @@ from onex_platform.settings import Settings
 from onex_platform.stack import processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.stack.conftest import NewStack, onex, python
+from onex_platform_tests.stack.conftest import NewStack, onex, python, stranger
 from onex_platform_tests.stacks import connect, processes_of
 
 pytestmark = pytest.mark.servers
@@ -94,15 +96,12 @@ def test_a_lock_file_with_a_recycled_process_id_does_not_stop_postgres(
     lines = lock.read_text().splitlines()
     leader(settings, "postgres").kill()
     assert eventually(lambda: processes_of(settings) == [])
-    user = psutil.Process().uids().real
     # PostgreSQL takes the lock file of its own user's living process for that of a server.
-    with subprocess.Popen(
-        ["sleep", "60"], user=lock.stat().st_uid if user == 0 else None
-    ) as stranger:
-        lock.write_text("\n".join([str(stranger.pid), *lines[1:]]) + "\n")
+    owner = lock.stat().st_uid if os.geteuid() == 0 else None
+    with stranger(user=owner) as process:
+        lock.write_text("\n".join([str(process.pid), *lines[1:]]) + "\n")
         stack.up(settings, services=("postgres",))
-        assert stranger.poll() is None
-        stranger.kill()
+        assert process.poll() is None
 
 
 def test_a_data_folder_left_half_made_is_made_anew(new_stack: NewStack) -> None:
@@ -134,28 +133,43 @@ def test_an_interrupted_start_leaves_no_process(
     assert processes_of(settings) == []
 
 
-def test_servers_end_with_the_process_that_started_them_for_itself(
-    new_stack: NewStack,
-) -> None:
-    settings = new_stack()
+@contextmanager
+def starter_of_postgres(settings: Settings) -> Iterator[psutil.Process]:
+    """A process that has started PostgreSQL for itself."""
     program = (
         "import time\n"
         "with stack.running(settings, services=['postgres']):\n"
         "    print('running', flush=True)\n"
         "    time.sleep(300)\n"
     )
-    with python(settings, program) as starter:
-        assert starter.stdout is not None
-        assert starter.stdout.readline() == "running\n"
+    with python(settings, program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        yield psutil.Process(process.pid)
+        process.kill()
+
+
+def test_servers_end_with_the_process_that_started_them_for_itself(new_stack: NewStack) -> None:
+    settings = new_stack()
+    with starter_of_postgres(settings) as starter:
         assert processes_of(settings) != []
         starter.kill()
-    # A rival that is quicker than the guardian does not adopt what is about to be stopped.
-    with connect(stack.up(settings, services=("postgres",))) as connection:
-        connection.execute("SELECT 1")
-    record = StackFolder(settings).server("postgres").record()
-    assert record is not None
-    assert record.starter is None
-    assert record.runs()
+    assert eventually(lambda: processes_of(settings) == [])
+
+
+def test_nobody_adopts_a_server_that_a_guardian_is_about_to_stop(new_stack: NewStack) -> None:
+    settings = new_stack()
+    with starter_of_postgres(settings) as starter:
+        [guardian] = [
+            child for child in starter.children() if "guardian" in " ".join(child.cmdline())
+        ]
+        guardian.suspend()
+        starter.kill()
+    with stack.running(settings, services=("postgres",)) as attached:
+        guardian.resume()
+        assert eventually(lambda: not processes.lives(guardian))
+        with connect(attached) as connection:
+            connection.execute("SELECT 1")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

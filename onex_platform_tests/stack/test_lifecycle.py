@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import stat
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from onex_platform.settings import KafkaSettings, PostgresSettings, Settings, Sp
 from onex_platform.stack.folders import ProcessIdentity, ServerRecord, StackFolder
 from onex_platform.stack.lifecycle import SERVERS, supervise
 from onex_platform.stack.ports import LOOPBACK, free_port
-from onex_platform_tests.stack.conftest import NewStack, onex, python
+from onex_platform_tests.stack.conftest import NewStack, onex, python, stranger
 from onex_platform_tests.stacks import connect, listening_addresses, processes_of
 
 pytestmark = pytest.mark.servers
@@ -205,15 +204,14 @@ def test_a_server_that_never_answers_is_given_up(new_stack: NewStack) -> None:
 
 def test_a_recycled_process_id_is_never_stopped(new_stack: NewStack) -> None:
     settings = new_stack()
-    with subprocess.Popen(["sleep", "60"]) as stranger:
-        identity = ProcessIdentity(pid=stranger.pid, started=psutil.Process().create_time() - 3600)
+    with stranger() as process:
+        identity = ProcessIdentity(pid=process.pid, started=psutil.Process().create_time() - 3600)
         folder = StackFolder(settings)
         folder.path.mkdir()
         folder.remember("postgres", ServerRecord(process=identity, ports=(1,), starter=None))
         assert state_of(settings, "postgres") == "stopped"
         stack.down(settings)
-        assert stranger.poll() is None
-        stranger.kill()
+        assert process.poll() is None
 
 
 def test_a_server_that_hangs_is_reported(new_stack: NewStack) -> None:
