@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -14,8 +15,12 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from onex_platform import stack
+from onex_platform.engines.migrations import migrate
 from onex_platform.engines.spark import open_session
-from onex_platform.settings import Settings
+from onex_platform.settings import PagesSettings, Settings, SparkSettings
+from onex_platform.stack.jars import spark_jars
+from onex_platform.topics.provision import create_topics
+from onex_platform_tests.pipeline.broker import skip_what_others_left
 from onex_platform_tests.stacks import connect, embedded_settings
 
 if TYPE_CHECKING:
@@ -74,3 +79,15 @@ def spark(stack_settings: Settings) -> Iterator[SparkSession]:
     jars = [str(jar) for jar in spark_jars(settings)]
     with open_session(settings, jars) as session:
         yield session
+
+
+@pytest.fixture
+def pipeline_settings(database_settings: Settings, tmp_path: Path) -> Settings:
+    """The shared broker, a database and an archive of the test's own, and nothing to read yet."""
+    migrate(database_settings)
+    create_topics(database_settings)
+    settings = database_settings.model_copy(
+        update={"pages": PagesSettings(url=str(tmp_path / "pages"), settle_seconds=0.05)}
+    )
+    skip_what_others_left(settings)
+    return settings

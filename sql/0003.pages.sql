@@ -66,7 +66,8 @@ CREATE UNLOGGED TABLE staged_ids (
     batch_id uuid NOT NULL,
     task integer NOT NULL,
     event_id uuid NOT NULL,
-    reported_at timestamptz NOT NULL
+    reported_at timestamptz NOT NULL,
+    staged_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX idx_staged_ids ON staged_ids (batch_id);
 
@@ -85,6 +86,7 @@ CREATE UNLOGGED TABLE staged_parked (
     key bytea,
     value bytea,
     header_names text[] NOT NULL,
-    header_values bytea[] NOT NULL
+    header_values bytea[] NOT NULL,
+    staged_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX idx_staged_parked ON staged_parked (batch_id);

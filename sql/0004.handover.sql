@@ -8,12 +8,15 @@ COMMENT ON COLUMN illegal_events.times IS
 CREATE UNLOGGED TABLE handed_projections AS
     SELECT NULL::uuid AS batch_id, NULL::integer AS task, * FROM registration_projections
     WITH NO DATA;
-ALTER TABLE handed_projections DROP COLUMN row_version;
+ALTER TABLE handed_projections
+    DROP COLUMN row_version,
+    ADD COLUMN staged_at timestamptz NOT NULL DEFAULT now();
 CREATE INDEX idx_handed_projections ON handed_projections (batch_id, task);
 
 CREATE UNLOGGED TABLE handed_liveness AS
     SELECT NULL::uuid AS batch_id, NULL::integer AS task, * FROM registration_liveness
     WITH NO DATA;
+ALTER TABLE handed_liveness ADD COLUMN staged_at timestamptz NOT NULL DEFAULT now();
 CREATE INDEX idx_handed_liveness ON handed_liveness (batch_id, task);
 
 CREATE UNLOGGED TABLE handed_facts (
@@ -26,10 +29,12 @@ CREATE UNLOGGED TABLE handed_facts (
     event_id uuid NOT NULL,
     event_key text,
     envelope jsonb NOT NULL,
-    reported_at timestamptz NOT NULL
+    reported_at timestamptz NOT NULL,
+    staged_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX idx_handed_facts ON handed_facts (batch_id, task);
 
 CREATE UNLOGGED TABLE handed_refusals AS
     SELECT NULL::uuid AS batch_id, NULL::integer AS task, * FROM illegal_events WITH NO DATA;
+ALTER TABLE handed_refusals ADD COLUMN staged_at timestamptz NOT NULL DEFAULT now();
 CREATE INDEX idx_handed_refusals ON handed_refusals (batch_id, task);

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
+from uuid import UUID
 
 import psycopg
 from psycopg import errors as server_errors
@@ -40,6 +41,7 @@ __all__ = [
     "fetch_one",
     "open_engine",
     "session_arguments",
+    "session_lock",
     "stream",
     "transaction",
     "translated",
@@ -143,6 +145,19 @@ def transaction(engine: Engine, breaker: CircuitBreaker) -> Iterator[Cursor]:
             yield cursor
 
 
+@contextmanager
+def session_lock(engine: Engine, breaker: CircuitBreaker, key: int) -> Iterator[None]:
+    """Hold an advisory lock on a session of its own: it ends there, however this process ends."""
+    with translated(breaker), engine.connect() as connection:
+        try:
+            driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+            driver.execute("SELECT pg_advisory_lock(%s)", [key])
+            driver.commit()
+            yield
+        finally:
+            connection.invalidate()
+
+
 def stream(
     engine: Engine,
     breaker: CircuitBreaker,
@@ -181,6 +196,17 @@ def copy_rows(
         for row in rows:
             copy.write_row(row)
     return cursor.rowcount
+
+
+def clear_staging(cursor: Cursor, tables: Iterable[str], batch_id: UUID) -> None:
+    """Remove a batch's staged rows, and those that a crash left behind more than a day ago."""
+    for table in tables:
+        cursor.execute(
+            sql.SQL(
+                "DELETE FROM {} WHERE batch_id = %s OR staged_at < now() - interval '1 day'"
+            ).format(sql.Identifier(table)),
+            [batch_id],
+        )
 
 
 def _translate(error: Exception) -> InfraError | None:

@@ -1,7 +1,8 @@
 """The page index in PostgreSQL: which pages are the log, and the one transaction per cut.
 
 Whatever a cut writes becomes part of the log in `commit_cut` or not at all: pages, the ledger's
-ids, parked records, consumed offsets and the head move together.
+ids, parked records, consumed offsets and the head move together. A page is only ever replaced, by
+others that hold the same events.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 from sqlalchemy import Engine
 
+from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres import Cursor, stream, transaction
 from onex_platform.errors import ConfigurationError, OnexError
 from onex_platform.pages import inbox
 from onex_platform.pages.cursors import CursorMove, consumer_offsets, move_consumer_cursors
 from onex_platform.pages.cuts import Cut, Place
 from onex_platform.pages.format import EnumPageReason, PageMetadata
+from onex_platform.pages.staging import take_staged
 from onex_platform.resilience import CircuitBreaker
 
 # Before every broker: a log that begins here has not missed anything.
@@ -35,6 +38,37 @@ class StoredPage(NamedTuple):
     checksum: str
 
 
+class PageEntry(NamedTuple):
+    """A page of the log as its row in the index has it, without the list of its row groups."""
+
+    page_id: UUID
+    key: str
+    period: datetime
+    min_position: int
+    max_position: int
+    event_count: int
+    entered: int  # of these, the events that came in with cuts; the others were decided
+    encoded_bytes: int
+    checksum: str
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.min_position, self.max_position
+
+    @property
+    def whereabouts(self) -> str:
+        """Which part of the log is at stake with it, for people."""
+        return f"{self.key} ({span_text(*self.span)}, {self.event_count} events)"
+
+
+class ReplacedPage(NamedTuple):
+    """A page that is not part of the log any more."""
+
+    page_id: UUID
+    key: str
+    encoded_bytes: int
+
+
 class CutAccount(NamedTuple):
     """What became of the records of a cut."""
 
@@ -45,10 +79,6 @@ class CutAccount(NamedTuple):
 
 class RivalCutError(OnexError):
     """Another run took the cut first; nothing of this one was written."""
-
-
-class DuplicateAcrossTasksError(OnexError):
-    """One event id came under two entities, which separate tasks can't judge."""
 
 
 class PageIndex:
@@ -115,6 +145,70 @@ class PageIndex:
                 PageMetadata.model_validate(row.metadata), row.key, row.encoded_bytes, row.checksum
             )
 
+    def entries(self, end: int = 2**63 - 1, sample: int | None = None) -> Iterator[PageEntry]:
+        """The pages that begin below `end`, in order of position, or so many chosen by chance."""
+        order = "min_position, page_id" if sample is None else "random()"
+        rows = stream(
+            self._engine,
+            self._breaker,
+            "SELECT page_id, key, period, min_position, max_position, event_count,"  # noqa: S608
+            " event_count - (metadata ->> 'decided')::bigint AS entered, encoded_bytes, checksum"
+            " FROM pages"
+            " WHERE domain = %(domain)s AND replaced_at IS NULL AND min_position < %(end)s"
+            f" ORDER BY {order} LIMIT %(sample)s",
+            {"domain": self.domain, "end": end, "sample": sample},
+        )
+        return (PageEntry(*row) for row in rows)
+
+    def known(self, keys: list[str]) -> set[str]:
+        """Of keys, those that a page has, part of the log or replaced."""
+        with transaction(self._engine, self._breaker) as cursor:
+            cursor.execute("SELECT key FROM pages WHERE key = ANY(%s)", (keys,))
+            return {row.key for row in cursor}
+
+    def live(self, page_ids: list[UUID]) -> set[UUID]:
+        """Of pages, those that are part of the log now."""
+        with transaction(self._engine, self._breaker) as cursor:
+            cursor.execute(
+                "SELECT page_id FROM pages WHERE page_id = ANY(%s) AND replaced_at IS NULL",
+                (page_ids,),
+            )
+            return {row.page_id for row in cursor}
+
+    def replace(self, old: list[UUID], new: Iterable[StoredPage]) -> bool:
+        """Put pages in the place of others; False, and nothing is changed, if one is replaced."""
+        with transaction(self._engine, self._breaker) as cursor:
+            # One order for everybody, so that rivals queue up instead of blocking each other.
+            cursor.execute(
+                "SELECT FROM pages WHERE domain = %s AND page_id = ANY(%s)"
+                " AND replaced_at IS NULL ORDER BY page_id FOR UPDATE",
+                (self.domain, old),
+            )
+            if cursor.rowcount != len(old):
+                return False
+            cursor.execute("UPDATE pages SET replaced_at = now() WHERE page_id = ANY(%s)", (old,))
+            insert_pages(cursor, new)
+        return True
+
+    def replaced(self, grace_seconds: float, most: int) -> list[ReplacedPage]:
+        """Pages that were replaced longer ago than the grace period, oldest first."""
+        with transaction(self._engine, self._breaker) as cursor:
+            cursor.execute(
+                "SELECT page_id, key, encoded_bytes FROM pages WHERE domain = %s"
+                " AND replaced_at < now() - make_interval(secs => %s)"
+                " ORDER BY replaced_at LIMIT %s",
+                (self.domain, grace_seconds, most),
+            )
+            return [ReplacedPage(*row) for row in cursor]
+
+    def forget(self, page_ids: list[UUID]) -> None:
+        """Remove replaced pages from the index."""
+        with transaction(self._engine, self._breaker) as cursor:
+            cursor.execute(
+                "DELETE FROM pages WHERE replaced_at IS NOT NULL AND page_id = ANY(%s)",
+                (page_ids,),
+            )
+
     def commit_cut(
         self,
         cut: Cut,
@@ -136,8 +230,7 @@ class PageIndex:
                 raise _rival(self.domain, cut)
             self._insert_cut(cursor, cut, account)
             insert_pages(cursor, pages)
-            self._take_ids(cursor, batch_id)
-            self._take_parked(cursor, batch_id)
+            take_staged(cursor, batch_id, self.domain)
             inbox.remove(cursor, self.domain, inbox_ids)
 
     def _move_head(self, cursor: Cursor, cut: Cut) -> None:
@@ -167,32 +260,6 @@ class PageIndex:
             [(self.domain, cut.instant, *place, *span) for place, span in cut.ranges.items()],
         )
 
-    def _take_ids(self, cursor: Cursor, batch_id: UUID) -> None:
-        cursor.execute(
-            "INSERT INTO event_ledger (event_id, domain, reported_at)"
-            " SELECT event_id, %s, reported_at FROM staged_ids WHERE batch_id = %s"
-            " ON CONFLICT DO NOTHING",
-            (self.domain, batch_id),
-        )
-        inserted = cursor.rowcount
-        cursor.execute("DELETE FROM staged_ids WHERE batch_id = %s", (batch_id,))
-        if cursor.rowcount != inserted:
-            raise DuplicateAcrossTasksError(
-                f"{cursor.rowcount - inserted} event ids of the cut came under two entities."
-            )
-
-    def _take_parked(self, cursor: Cursor, batch_id: UUID) -> None:
-        columns = (
-            'topic, partition, "offset", kind, reason, detail, record_timestamp, append_time,'
-            " legacy, key, value, header_names, header_values"
-        )
-        cursor.execute(
-            f"INSERT INTO parked_records (domain, {columns})"  # noqa: S608 - constant columns
-            f" SELECT %s, {columns} FROM staged_parked WHERE batch_id = %s",
-            (self.domain, batch_id),
-        )
-        cursor.execute("DELETE FROM staged_parked WHERE batch_id = %s", (batch_id,))
-
 
 def _rival(domain: str, cut: Cut) -> RivalCutError:
     return RivalCutError(
@@ -209,6 +276,12 @@ def insert_pages(cursor: Cursor, pages: Iterable[StoredPage]) -> None:
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         [_page_values(page) for page in pages],
     )
+
+
+def span_text(first: int, last: int) -> str:
+    """A range of positions and of log time, for people."""
+    times = [moment_of(position).isoformat(timespec="milliseconds") for position in (first, last)]
+    return f"positions {first} to {last}, {times[0]} to {times[1]}"
 
 
 def _page_values(page: StoredPage) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -33,11 +33,11 @@ from onex_platform.pages.entry import (
     parked_of,
 )
 from onex_platform.pages.format import EncodedPage, EnumPageReason, PageMetadata, PageWriter
-from onex_platform.pages.index import CutAccount, DuplicateAcrossTasksError, PageIndex, StoredPage
+from onex_platform.pages.index import CutAccount, PageIndex, StoredPage
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.numbering import enter_log
 from onex_platform.pages.schema import ENTRY_SCHEMA, bucket_of
-from onex_platform.pages.staging import stage
+from onex_platform.pages.staging import DuplicateAcrossTasksError, stage
 from onex_platform.pages.store import PageStore, page_key
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
@@ -87,7 +87,7 @@ def ingest(
         return _ingest(spark, job, index, inbox, tasks=1 if small else job.buckets)
     except DuplicateAcrossTasksError:
         # One task sees every id, so it can tell which of two came first.
-        return _ingest(spark, job, index, inbox, tasks=1)
+        return _ingest(spark, replace(job, batch_id=uuid4()), index, inbox, tasks=1)
 
 
 def _ingest(

@@ -9,18 +9,24 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from onex_platform.engines.postgres import Cursor
+from onex_platform.engines.postgres import Cursor, clear_staging
+from onex_platform.errors import OnexError
 from onex_platform.pages.numbering import ledgered
 
+_TABLES = ("staged_ids", "staged_parked")
 _PARKED = (
     'topic, partition, "offset", kind, reason, detail, record_timestamp, append_time, legacy,'
     " key, value, header_names, header_values"
 )
 
 
+class DuplicateAcrossTasksError(OnexError):
+    """One event id came under two entities, which separate tasks can't judge."""
+
+
 def stage(cursor: Cursor, batch_id: UUID, task: int, events: pa.Table, parked: pa.Table) -> None:
     """Stage one task's new ids and parked records, replacing those of an earlier attempt."""
-    for table in ("staged_ids", "staged_parked"):
+    for table in _TABLES:
         cursor.execute(
             f"DELETE FROM {table} WHERE batch_id = %s AND task = %s",  # noqa: S608 - constant
             (batch_id, task),
@@ -35,3 +41,26 @@ def stage(cursor: Cursor, batch_id: UUID, task: int, events: pa.Table, parked: p
     with cursor.copy(f"COPY staged_parked (batch_id, task, {_PARKED}) FROM STDIN") as copy:
         for row in zip(*(column.to_pylist() for column in parked.columns), strict=True):
             copy.write_row((batch_id, task, *row))
+
+
+def take_staged(cursor: Cursor, batch_id: UUID, domain: str) -> None:
+    """Move a cut's ids into the ledger and its parked records to theirs, as it is committed."""
+    staged = cursor.execute(
+        "SELECT count(*) AS ids FROM staged_ids WHERE batch_id = %s", [batch_id]
+    ).fetchone()
+    cursor.execute(
+        "INSERT INTO event_ledger (event_id, domain, reported_at)"
+        " SELECT event_id, %s, reported_at FROM staged_ids WHERE batch_id = %s"
+        " ON CONFLICT DO NOTHING",
+        [domain, batch_id],
+    )
+    if staged is not None and staged.ids != cursor.rowcount:
+        raise DuplicateAcrossTasksError(
+            f"{staged.ids - cursor.rowcount} event ids of the cut came under two entities."
+        )
+    cursor.execute(
+        f"INSERT INTO parked_records (domain, {_PARKED})"  # noqa: S608 - constant columns
+        f" SELECT %s, {_PARKED} FROM staged_parked WHERE batch_id = %s",
+        [domain, batch_id],
+    )
+    clear_staging(cursor, _TABLES, batch_id)

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from onex_platform.domain.states import EnumOutcome
@@ -50,27 +50,35 @@ def drain(
     linger_seconds: float | None = None,
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> DrainAccount:
-    """Take and fold cuts until the log is caught up and stays so for the linger time.
+    """Take and fold cuts until nothing new came for the linger time.
 
-    Bounded by the settings' run time, and by `until`: no cut ends after that instant.
+    Whatever was in the topics when the run began is folded when it ends, unless the settings' run
+    time is over before. No cut ends after `until`.
     """
     pipeline = archive.settings.pipeline
     linger = pipeline.linger_seconds if linger_seconds is None else linger_seconds
+    settle = timedelta(seconds=archive.settings.pages.settle_seconds)
     account = DrainAccount()
+    goal = until or datetime.now(UTC)
     started = busy = time.monotonic()
     while time.monotonic() - started < pipeline.run_seconds:
         now = datetime.now(UTC)
-        moved = _take_cut(spark, archive, account, min(now, until) if until else now)
+        moved = _take_cut(spark, archive, account, min(now, until + settle) if until else now)
         moved |= _fold(spark, archive, account)
         if moved:
             busy = time.monotonic()
             on_progress(account)
-        elif time.monotonic() - busy >= linger:
+        elif time.monotonic() - busy >= linger and archive.index.head() >= _tick(goal):
             account.caught_up = True
             break
         else:
             time.sleep(min(pipeline.poll_seconds, linger))
     return account
+
+
+def _tick(moment: datetime) -> datetime:
+    """The log's head stands at whole milliseconds."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def _take_cut(

@@ -13,7 +13,7 @@ from uuid import UUID
 from onex_platform.domain import machine
 from onex_platform.domain.batch import RowChange
 from onex_platform.domain.events import LogEvent
-from onex_platform.engines.postgres import Cursor, copy_rows
+from onex_platform.engines.postgres import Cursor, clear_staging, copy_rows
 from onex_platform.projections.kernel import Refused
 from onex_platform.projections.outbox import envelope_of
 from onex_platform.projections.rows import Written, hand_rows_over, write_handed_rows
@@ -92,11 +92,7 @@ def take_over(cursor: Cursor, batch_id: UUID, domain: str, staged: int) -> Writt
         f" SELECT {refusal} FROM handed_refusals WHERE batch_id = %(batch)s",
         batch,
     )
-    for table in _TABLES:
-        cursor.execute(
-            f"DELETE FROM {table} WHERE batch_id = %(batch)s",  # noqa: S608 - constant
-            batch,
-        )
+    clear_staging(cursor, _TABLES, batch_id)
     return written
 
 
