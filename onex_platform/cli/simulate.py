@@ -32,7 +32,6 @@ from onex_platform.simulate.wire import time_text
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import load_catalogue
 
-_INTERRUPTED = 130
 _SHOWN_BYTES = 600
 _SHOWN_RECORDS = 20
 
@@ -72,7 +71,7 @@ def _plan_options(*, nodes: int, duration: str | None) -> Callable[[Any], Any]:
             type=_Duration(),
             default=duration,
             help="Length of the history, such as 90s, 15m, 6h, 30d; "
-            + (f"{duration} by default." if duration else "by default what --events needs."),
+            + (f"{duration} by default." if duration else "by default what --events needs, or 1d."),
         ),
         click.option("--events", type=int, help="End after so many records."),
         click.option(
@@ -148,8 +147,7 @@ def kafka_command(registry: bool | None, as_json: bool, **options: Any) -> None:
         report = play_to_kafka(settings, plan, watch)
     _echo_summary(report.summary, as_json)
     if report.interrupted:
-        click.echo("Interrupted; what was sent is acknowledged.", err=True)
-        raise SystemExit(_INTERRUPTED)
+        raise click.Abort
 
 
 @command.command("file")

@@ -90,7 +90,8 @@ class Fleet:
             self._summary.traits.update(node.traits.odd())
             self._begin_script(node)
             self._renew(node)
-            self._due.append((plan.start_ms + self._draw(_ARRIVAL), next(self._turns), node))
+            arrives_ms = plan.start_ms + self._draw(_ARRIVAL)
+            self._due.append((self._approach(node, arrives_ms), next(self._turns), node))
         heapify(self._due)
 
     @property
@@ -180,11 +181,15 @@ class Fleet:
         if node.step == len(node.steps):
             time_ms += self._draw(_RESTART if node.is_active() else _REST)
             self._begin_script(node)
+        return self._approach(node, time_ms)
+
+    def _approach(self, node: Node, time_ms: int) -> int:
+        """When the node's step is due, now that the one before is over."""
         step = node.steps[node.step]
         if isinstance(step, Say):
             return time_ms + self._draw(step.after)
         if isinstance(step, Expire):
-            return self._expiry_ms(node) + self._draw(_SCAN)
+            return max(time_ms, self._expiry_ms(node)) + self._draw(_SCAN)
         node.beats_until_ms = time_ms + self._draw(step.lasts)
         node.held_up = True  # so the first one is on time: registration grants less than a beat
         return time_ms + self._draw(_FIRST_BEAT)

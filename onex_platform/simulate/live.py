@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import FrameType
 
 from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer
 from onex_platform.engines.kafka_sender import Sender
@@ -15,7 +19,7 @@ from onex_platform.errors import ConfigurationError
 from onex_platform.settings import Settings
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import FleetPlan
-from onex_platform.simulate.records import Record, Summary
+from onex_platform.simulate.records import Summary
 from onex_platform.simulate.routes import Routes, routes_of
 from onex_platform.topics.catalogue import load_catalogue
 
@@ -49,21 +53,22 @@ def play_to_kafka(
     """
     routes = routes_of(load_catalogue())
     _require_topics(settings, routes)
-    started = time.monotonic()
-    plan = replace(plan, start=datetime.now(UTC))
-    fleet = Fleet(plan, routes, live=True)
     limit = {"message.max.bytes": plan.max_event_bytes + _ROOM_FOR_OVERSIZE}
     acknowledged: Counter[str] = Counter()
-    interrupted = False
-    with open_producer(settings, **limit) as producer:
-        try:
-            _play(fleet, Sender(producer), acknowledged, on_progress)
-        except KeyboardInterrupt:
-            interrupted = True
+    with open_producer(settings, **limit) as producer, _interruption() as interruption:
+        fleet = Fleet(replace(plan, start=datetime.now(UTC)), routes, live=True)
+        sender = Sender(producer)
+        started = time.monotonic()
+        told = 0.0
+        while not interruption.is_set() and fleet.next_at_ms is not None:
+            _play_on(fleet, sender, acknowledged)
+            if on_progress is not None and time.monotonic() > told + _PROGRESS_SECONDS:
+                told = time.monotonic()
+                on_progress(fleet)
     return PlayReport(
         summary=fleet.summary(),
         acknowledged=acknowledged,
-        interrupted=interrupted,
+        interrupted=interruption.is_set(),
         seconds=time.monotonic() - started,
     )
 
@@ -80,26 +85,37 @@ def _require_topics(settings: Settings, routes: Routes) -> None:
         )
 
 
-def _play(
-    fleet: Fleet,
-    sender: Sender,
-    acknowledged: Counter[str],
-    on_progress: Callable[[Fleet], None] | None,
-) -> None:
-    def send(record: Record) -> None:
-        def on_appended(appended_ms: int) -> None:
-            acknowledged[record.topic] += 1
-            fleet.confirm(record, appended_ms)
+@contextmanager
+def _interruption() -> Iterator[threading.Event]:
+    """Set by the first Ctrl-C, so that no record is lost between counting and sending it.
 
-        sender.send(
-            KafkaRecord(record.topic, record.value, record.key, record.headers), on_appended
-        )
+    The second is heard at once. Threads hear no signals: there the caller's handling stays.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
 
-    told = 0.0
-    while (due_ms := fleet.next_at_ms) is not None:
-        sender.wait(max(0.0, due_ms / 1000 - time.time()))
-        if on_progress is not None and time.monotonic() > told + _PROGRESS_SECONDS:
-            told = time.monotonic()
-            on_progress(fleet)
-        if time.time() * 1000 >= due_ms and (record := fleet.play_next()) is not None:
-            send(record)
+    def ask(_signal: int, _frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, usual)
+
+    usual = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _play_on(fleet: Fleet, sender: Sender, acknowledged: Counter[str]) -> None:
+    """Wait for what is due next, though never long, and send it if its time has come."""
+    due = (fleet.next_at_ms or 0) / 1000
+    sender.wait(max(0.0, due - time.time()))
+    if time.time() < due or (record := fleet.play_next()) is None:
+        return
+
+    def on_appended(appended_ms: int) -> None:
+        acknowledged[record.topic] += 1
+        fleet.confirm(record, appended_ms)
+
+    sender.send(KafkaRecord(record.topic, record.value, record.key, record.headers), on_appended)

@@ -243,7 +243,9 @@ def test_memory_does_not_grow_with_the_length_of_the_history() -> None:
             tracemalloc.stop()
 
     peak(1_000)  # what is made once and kept is not counted
-    assert peak(40_000) < 1.5 * peak(8_000)
+    more_per_event = (peak(18_000) - peak(2_000)) / 16_000
+    # One record takes some 700 bytes; what differs is how many are held up at the worst moment.
+    assert more_per_event < 70
 
 
 def test_nodes_speak_in_all_the_ways_that_the_rates_ask_for() -> None:
