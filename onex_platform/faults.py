@@ -10,17 +10,22 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-KILL_VARIABLE = "ONEX_TEST_KILL_AT"
+_deadly: set[str] = set()
+
+
+def arm(point: str) -> None:
+    """Let this process die, at once and by SIGKILL, at `before:NAME` or `after:NAME`."""
+    _deadly.add(point)
 
 
 @contextmanager
 def effect(name: str) -> Iterator[None]:
-    """Mark an effect; with the test variable `before:name` or `after:name`, die there at once."""
+    """Mark an effect by a name that a test can arm."""
     _die_at(f"before:{name}")
     yield
     _die_at(f"after:{name}")
 
 
 def _die_at(point: str) -> None:
-    if os.environ.get(KILL_VARIABLE) == point:
+    if point in _deadly:
         os.kill(os.getpid(), signal.SIGKILL)
