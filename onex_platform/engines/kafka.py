@@ -302,16 +302,17 @@ def _require_records(messages: Iterable[Message]) -> None:
 def _enqueue(
     producer: KafkaProducer, records: Iterable[KafkaRecord], deliveries: _Deliveries
 ) -> None:
+    produce, note = producer.produce, deliveries.note  # looked up once: this is the hot loop
     for topic, value, key, headers, timestamp_ms in records:
         while True:
             try:
-                producer.produce(
+                produce(
                     topic,
                     value,
                     key,
                     headers=list(headers) if headers else None,
                     timestamp=timestamp_ms,
-                    on_delivery=deliveries.note,
+                    on_delivery=note,
                 )
                 break
             except BufferError:
