@@ -26,12 +26,18 @@ class Place(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
 
 class OffsetRange(NamedTuple):
     """Offsets of one partition, `end` excluded."""
 
     start: int
     end: int
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.end - 1}"
 
 
 class Cut(NamedTuple):
@@ -91,22 +97,37 @@ def _available(
     consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
 ) -> dict[Place, OffsetRange]:
     """From the cursor to the captured end; raises if the broker has lost what comes next."""
-    available, lost = {}, []
-    for place in places_of(consumer, topics):
-        oldest, end = ends_of(consumer, place)
-        start = cursors.get(place, oldest)
-        if start < oldest:
-            lost.append(f"{place.topic}[{place.partition}] offsets {start} to {oldest - 1}")
-        available[place] = OffsetRange(start, end)
+    ends = {place: ends_of(consumer, place) for place in places_of(consumer, topics)}
+    lost = _lost(ends, cursors)
     if lost:
         raise RecordsLostError(
             "Records were deleted by the broker before they were archived: "
-            + ", ".join(lost)
+            + ", ".join(f"{place} {span}" for place, span in lost.items())
             + ".",
             hint="They are gone. Lengthen the topics' retention, then accept the loss with "
             "`onex pages skip-lost`.",
         )
-    return available
+    return {
+        place: OffsetRange(cursors.get(place, span.start), span.end) for place, span in ends.items()
+    }
+
+
+def lost_ranges(
+    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
+) -> dict[Place, OffsetRange]:
+    """What comes next after the cursors, but was deleted by the broker."""
+    ends = {place: ends_of(consumer, place) for place in places_of(consumer, topics)}
+    return _lost(ends, cursors)
+
+
+def _lost(
+    ends: Mapping[Place, OffsetRange], cursors: Mapping[Place, int]
+) -> dict[Place, OffsetRange]:
+    starts = {
+        place: OffsetRange(cursors.get(place, span.start), span.start)
+        for place, span in ends.items()
+    }
+    return {place: span for place, span in starts.items() if span.start < span.end}
 
 
 def places_of(consumer: KafkaConsumer, topics: Iterable[str]) -> list[Place]:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.order import POSITION_STRIDE
 from onex_platform.pages.schema import LOG_SCHEMA, SCHEMA_VERSION
 
 METADATA_KEY = b"onex.page"
@@ -62,6 +63,8 @@ class PageMetadata(BaseModel):
     end_time: AwareDatetime
     event_count: int
     row_groups: tuple[RowGroupKey, ...]
+    decided: int = 0  # facts of the registry's own policy among the events
+    merged_from: UUID | None = None  # one of the pages that a merged one replaces
     schema_version: int = SCHEMA_VERSION
     format: str = "parquet"
     compression: str = "zstd"
@@ -94,6 +97,12 @@ class PageWriter:
         )
         self._groups: list[RowGroupKey] = []
         self._ranges: list[tuple[int, int, datetime, datetime]] = []
+        self._decided = 0
+
+    @property
+    def encoded_bytes(self) -> int:
+        """How large the page is so far."""
+        return self._buffer.tell()
 
     def add(self, bucket: int, events: pa.Table) -> None:
         """Add one bucket's events, in any order."""
@@ -113,6 +122,7 @@ class PageWriter:
             end_time=max(end),
             event_count=sum(group.events for group in self._groups),
             row_groups=tuple(self._groups),
+            decided=self._decided,
             **about,
         )
         self._writer.add_key_value_metadata({METADATA_KEY: metadata.model_dump_json().encode()})
@@ -123,6 +133,8 @@ class PageWriter:
     def _add_group(self, bucket: int, beats: bool, part: pa.Table) -> None:
         self._writer.write_table(part, row_group_size=_ROW_GROUP_ROWS)
         self._groups.append(RowGroupKey(bucket, beats, len(part)))
+        between = pc.bit_wise_and(part["position"], POSITION_STRIDE - 1)
+        self._decided += pc.sum(pc.not_equal(between, 0)).as_py()
         positions, times = pc.min_max(part["position"]), pc.min_max(part["occurred_at"])
         self._ranges.append(
             (

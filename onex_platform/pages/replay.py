@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,8 @@ from onex_platform.pages.format import PageMetadata, open_page, read_page
 from onex_platform.pages.index import StoredPage
 from onex_platform.pages.schema import BEAT_COLUMNS, LOG_SCHEMA
 from onex_platform.pages.store import PageStore
+
+_Item = TypeVar("_Item")
 
 
 class PageRef(NamedTuple):
@@ -41,14 +43,26 @@ def chunks_of(pages: Iterable[PageRef]) -> Iterator[list[PageRef]]:
 
     Facts stand right behind their causes, but in pages of their own: a group holds both.
     """
-    group: list[PageRef] = []
+
+    def span(page: PageRef) -> tuple[int, int]:
+        return page.metadata.min_position, page.metadata.max_position
+
+    return overlapping(sorted(pages, key=span), span)
+
+
+def overlapping(
+    items: Iterable[_Item], span: Callable[[_Item], tuple[int, int]]
+) -> Iterator[list[_Item]]:
+    """Items in groups that share no position; they come in the order of their first one."""
+    group: list[_Item] = []
     reach = -1
-    for page in sorted(pages, key=lambda page: page.metadata.min_position):
-        if group and page.metadata.min_position > reach:
+    for item in items:
+        first, last = span(item)
+        if group and first > reach:
             yield group
             group = []
-        group.append(page)
-        reach = max(reach, page.metadata.max_position)
+        group.append(item)
+        reach = max(reach, last)
     if group:
         yield group
 

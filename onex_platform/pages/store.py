@@ -7,20 +7,53 @@ overwritten: the store is asked to refuse a key that exists.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 
 from onex_platform.errors import ConfigurationError, InfraConnectionError, OnexError
-from onex_platform.pages.format import PageMetadata
+from onex_platform.pages.format import PageMetadata, checksum_of
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+# Enough to hide a remote store's latency, and a bound on the pages in memory at once.
+_THREADS = 8
+_PAGE_KEY = re.compile(r"[^/]+/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]{36}\.parquet")
+_VERIFY = "`onex pages verify` lists every page that is missing or damaged."
 
 
 class PageMissingError(OnexError):
     """A page that the index names is not in the store."""
+
+
+class PageExistsError(OnexError):
+    """The key is taken, and stored objects are never overwritten."""
+
+
+class PageDamagedError(OnexError):
+    """A page's bytes are not those that were written."""
+
+
+class StoredObject(NamedTuple):
+    """What a listing of the store says of one object."""
+
+    key: str
+    encoded_bytes: int
+    modified_at: datetime
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it lies where a page would; other things may lie in the same store."""
+        return _PAGE_KEY.fullmatch(self.key) is not None
 
 
 def page_key(metadata: PageMetadata) -> str:
@@ -54,13 +87,23 @@ class PageStore:
             try:
                 obstore.put(self._store, key, data, mode="create")
             except AlreadyExistsError:
-                raise OnexError(
+                raise PageExistsError(
                     f"{key} exists in {self.url} already; pages are never overwritten."
                 ) from None
 
     def read(self, key: str) -> bytes:
         with self._translated(key):
             return bytes(obstore.get(self._store, key).bytes())
+
+    def read_whole(self, key: str, checksum: str) -> bytes:
+        """A page's bytes; raises if they are not those that the index knows."""
+        data = self.read(key)
+        if checksum_of(data) != checksum:
+            raise PageDamagedError(
+                f"{key} in the page archive {self.url} is damaged: its checksum is not {checksum}.",
+                hint=_VERIFY,
+            )
+        return data
 
     def open(self, key: str) -> BinaryIO:
         """A seekable reader that fetches only the ranges it is asked for."""
@@ -78,12 +121,12 @@ class PageStore:
             except (NotFoundError, FileNotFoundError):
                 return
 
-    def keys(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """Every object's key and size, in chunks, however many there are."""
+    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
+        """Every object below a folder, in chunks, however many there are."""
         with self._translated(prefix):
             for chunk in obstore.list(self._store, prefix=prefix or None):
                 for item in chunk:
-                    yield item["path"], item["size"]
+                    yield StoredObject(item["path"], item["size"], item["last_modified"])
 
     @contextmanager
     def _translated(self, key: str) -> Iterator[None]:
@@ -92,13 +135,21 @@ class PageStore:
         except (NotFoundError, FileNotFoundError):
             raise PageMissingError(
                 f"{key} is not in the page archive {self.url}.",
-                hint="`onex pages verify` lists every page that is missing or damaged.",
+                hint=_VERIFY,
             ) from None
         except BaseError as error:
             raise InfraConnectionError(
                 f"The page archive {self.url} failed at {key}: {error}.",
                 hint="Check ONEX_PAGES_URL and the credentials of the store.",
             ) from error
+
+
+def concurrently(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """What the work on each item came to, in order; several wait for the store at once."""
+    pending = iter(items)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        while some := list(islice(pending, 16 * _THREADS)):
+            yield from pool.map(work, some)
 
 
 class _Ranges(io.RawIOBase):

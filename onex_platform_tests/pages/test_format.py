@@ -86,10 +86,10 @@ def test_the_store_never_overwrites(tmp_path: Path) -> None:
     with pytest.raises(OnexError, match=r"a/b\.parquet exists"):
         store.create("a/b.parquet", b"second")
     assert store.read("a/b.parquet") == b"first"
-    assert list(store.keys()) == [("a/b.parquet", 5)]
+    assert [(item.key, item.encoded_bytes) for item in store.objects()] == [("a/b.parquet", 5)]
     store.delete("a/b.parquet")
     store.delete("a/b.parquet")
-    assert list(store.keys()) == []
+    assert list(store.objects()) == []
 
 
 def test_a_missing_page_and_a_wrong_address_are_named(tmp_path: Path) -> None:
