@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.assets.graph.asset_graph import AssetNode
 from dagster._core.instance.config import PoolGranularity
 
 from onex_platform.definitions import build_definitions
@@ -38,17 +39,19 @@ print("imported")
 """
 
 
+def _topics(definitions: dg.Definitions) -> dict[str, AssetNode]:
+    nodes = definitions.resolve_asset_graph().asset_nodes
+    return {node.key.path[1]: node for node in nodes if node.key.path[0] == "kafka"}
+
+
 def _specs() -> dict[str, dg.AssetSpec]:
-    graph = build_definitions().resolve_asset_graph()
-    return {node.key.path[-1]: node.to_asset_spec() for node in graph.asset_nodes}
+    return {name: node.to_asset_spec() for name, node in _topics(build_definitions()).items()}
 
 
 def test_every_topic_of_the_catalogue_is_an_external_asset() -> None:
-    graph = build_definitions().resolve_asset_graph()
-    assert graph.get_all_asset_keys() == {
-        dg.AssetKey(["kafka", contract.topic]) for contract in load_catalogue()
-    }
-    assert not any(node.is_materializable for node in graph.asset_nodes)
+    topics = _topics(build_definitions())
+    assert set(topics) == {contract.topic for contract in load_catalogue()}
+    assert not any(node.is_materializable for node in topics.values())
 
 
 def test_a_topic_shows_its_contract() -> None:
@@ -79,14 +82,14 @@ def test_asset_keys_are_the_same_in_every_environment(environment: str) -> None:
 
 
 def test_arguments_replace_parts() -> None:
-    double = object()
+    settings, double = Settings(tenant="acme"), object()
     built = build_definitions(
-        settings=Settings(tenant="acme"),
-        catalogue=Catalogue([]),
-        resources={"store": double},
+        settings=settings, catalogue=Catalogue([]), resources={"double": double}
     )
-    assert not built.resolve_asset_graph().get_all_asset_keys()
-    assert set(built.resources or {}) == {"settings", "store"}
+    assert not _topics(built)
+    assert built.resources is not None
+    assert built.resources["settings"] is settings
+    assert built.resources["double"] is double
 
 
 def test_a_ledger_that_forgets_too_early_is_refused_when_the_graph_is_made() -> None:
