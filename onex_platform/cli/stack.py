@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
 import click
 
-from onex_platform.settings import Settings, load_settings
+from onex_platform.settings import load_settings
 from onex_platform.stack import lifecycle, logs
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.ports import LOOPBACK
@@ -33,13 +34,13 @@ def up_command(spark: bool, foreground: bool) -> None:
     settings, services = load_settings(), _services(spark)
     if not foreground:
         lifecycle.up(settings, services=services, report=_report)
-        _show(settings)
+        _show(lifecycle.status(settings))
         return
     with (
         suppress(KeyboardInterrupt),
         lifecycle.running(settings, services=services, report=_report),
     ):
-        _show(settings)
+        _show(lifecycle.status(settings))
         _report("Ctrl-C stops what was started here")
         lifecycle.supervise(settings, services=services)
 
@@ -55,12 +56,12 @@ def down_command(delete_data: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
 def status_command(as_json: bool) -> None:
     """Ask every server; exit code 1 if PostgreSQL or Kafka does not answer."""
-    settings = load_settings()
+    rows = lifecycle.status(load_settings())
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in lifecycle.status(settings)], indent=2))
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        _show(settings)
-    needed = [row for row in lifecycle.status(settings) if row.name in lifecycle.DEFAULT_SERVICES]
+        _show(rows)
+    needed = [row for row in rows if row.name in lifecycle.DEFAULT_SERVICES]
     sys.exit(0 if all(row.state in ("running", "external") for row in needed) else 1)
 
 
@@ -98,8 +99,8 @@ def _report(sentence: str) -> None:
     click.echo(sentence, err=True)
 
 
-def _show(settings: Settings) -> None:
-    for row in lifecycle.status(settings):
+def _show(rows: Sequence[lifecycle.ServerStatus]) -> None:
+    for row in rows:
         address = "" if row.port is None else f"{LOOPBACK}:{row.port}"
         process = "" if row.pid is None else f"process {row.pid}"
         click.echo(f"{row.name:<8}  {row.state:<13}  {address:<15}  {process}".rstrip())

@@ -73,6 +73,13 @@ class Guardian:
             )
 
     def _tell(self, line: str) -> None:
-        if self._process is not None and self._process.stdin is not None:
+        if self._process is None or self._process.stdin is None:
+            return
+        try:
             self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise InfraUnavailableError(
+                "The guardian process that stops the servers has ended.",
+                hint=f"Nothing more is started; the reason is in {self._log}.",
+            ) from error

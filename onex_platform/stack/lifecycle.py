@@ -82,15 +82,15 @@ def guarded(settings: Settings, *, services: Sequence[str], report: Report) -> I
     wanted = [_server(name) for name in services]
     with _interrupted_by_signals(), Guardian(stack.path) as guardian:
         with stack.locked():
-            for server in wanted:
+            missing = [server for server in wanted if _is_missing(server, stack, report)]
+            # All that can be known to fail fails before the first server runs.
+            ports = {}
+            for server in missing:
+                guardian.watch(server.name)
+                ports[server.name] = _prepare(server, stack.server(server.name), report)
+            for server in missing:
                 folder = stack.server(server.name)
-                if server.is_external(settings):
-                    report(f"{server.title}: the address in the settings is used")
-                elif server.serves(folder):
-                    report(f"{server.title} runs already")
-                else:
-                    guardian.watch(server.name)
-                    _start(server, folder, guardian.starter, report)
+                _start(server, folder, ports[server.name], guardian.starter, report)
         yield guardian
 
 
@@ -123,7 +123,7 @@ def down(
     if not stack.path.exists():
         return
     with stack.locked():
-        names = dict.fromkeys(services or [*SERVERS, *stack.records()])
+        names = dict.fromkeys([*SERVERS, *stack.records()] if services is None else services)
         for name in reversed(names):
             if _stop(stack.server(name)):
                 report(f"{name} is stopped")
@@ -199,16 +199,36 @@ def _keep(stack: StackFolder, services: Sequence[str]) -> None:
                 stack.remember(name, record.model_copy(update={"starter": None}))
 
 
-def _start(server: Server, folder: ServerFolder, starter: ProcessIdentity, report: Report) -> None:
+def _is_missing(server: Server, stack: StackFolder, report: Report) -> bool:
+    if server.is_external(stack.settings):
+        report(f"{server.title}: the address in the settings is used")
+        return False
+    if server.serves(stack.server(server.name)):
+        report(f"{server.title} runs already")
+        return False
+    return True
+
+
+def _prepare(server: Server, folder: ServerFolder, report: Report) -> tuple[int, ...]:
+    """Bring everything that a start needs, and choose the ports for it."""
     # What is left of a killed stack would hold the port and the data folder.
     _stop(folder)
     folder.path.mkdir(parents=True, exist_ok=True)
     require_space(folder.path, folder.settings.stack)
     if folder.log.exists():
         folder.log.replace(folder.log.with_name("log.1"))
-    last = folder.record()
-    ports = server.choose_ports(folder.settings, last)
+    ports = server.choose_ports(folder.settings, folder.record())
     server.prepare(folder, report)
+    return ports
+
+
+def _start(
+    server: Server,
+    folder: ServerFolder,
+    ports: tuple[int, ...],
+    starter: ProcessIdentity,
+    report: Report,
+) -> None:
     for _ in range(_START_ATTEMPTS):
         report(f"Starting {server.title} on port {ports[0]}")
         if _answers_after_start(server, folder, ports, starter):
@@ -217,7 +237,7 @@ def _start(server: Server, folder: ServerFolder, starter: ProcessIdentity, repor
         if all(map(port_is_free, ports)):
             break
         # Between our choice of a port and the server's use of it somebody else took it.
-        ports = server.choose_ports(folder.settings, last)
+        ports = server.choose_ports(folder.settings, folder.record())
     raise InfraUnavailableError(
         f"{server.title} ended while it was starting.", hint=folder.log_hint()
     )

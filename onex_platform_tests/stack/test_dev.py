@@ -34,7 +34,7 @@ def test_dagster_runs_on_the_stack_and_ends_with_the_command(new_stack: NewStack
     settings, port = new_stack(), free_port()
     command = onex(settings, "stack", "dev", "--port", str(port))
     assert wait_until(
-        lambda: command.poll() is not None or dagster_answers(port), 120, interval_seconds=0.2
+        lambda: command.poll() is not None or dagster_answers(port), 240, interval_seconds=0.2
     )
     record = StackFolder(settings).server("dagster").record()
     assert record is not None, command.communicate()

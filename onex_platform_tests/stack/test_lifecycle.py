@@ -169,19 +169,31 @@ def test_a_disk_that_is_nearly_full_starts_nothing(new_stack: NewStack) -> None:
     assert processes_of(settings) == []
 
 
+def test_a_missing_java_is_found_before_anything_is_started(
+    new_stack: NewStack, tmp_path: Path
+) -> None:
+    settings, sentences = new_stack(java_home=tmp_path), list[str]()
+    with pytest.raises(PrerequisiteError, match="No Java was found"):
+        stack.up(settings, report=sentences.append)
+    assert not [sentence for sentence in sentences if sentence.startswith("Starting")]
+    assert processes_of(settings) == []
+
+
 def test_a_server_that_fails_takes_along_only_what_was_started_with_it(
     new_stack: NewStack,
 ) -> None:
-    settings = new_stack(kafka_heap="1m")
-    with pytest.raises(InfraUnavailableError, match="Kafka's data folder could not") as caught:
-        stack.up(settings)
+    stack.up(new_stack(), services=("kafka",))
+    stack.down(new_stack())
+    too_small = new_stack(kafka_heap="1m")
+    with pytest.raises(InfraUnavailableError, match="Kafka ended while it was") as caught:
+        stack.up(too_small)
     assert "heap" in str(caught.value)
-    assert processes_of(settings) == []
+    assert processes_of(too_small) == []
 
-    stack.up(settings, services=POSTGRES_ONLY)
+    stack.up(too_small, services=POSTGRES_ONLY)
     with pytest.raises(InfraUnavailableError):
-        stack.up(settings)
-    assert state_of(settings, "postgres") == "running"
+        stack.up(too_small)
+    assert state_of(too_small, "postgres") == "running"
 
 
 def test_a_server_that_ends_while_starting_shows_its_log(new_stack: NewStack) -> None:
