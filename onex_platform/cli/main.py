@@ -14,6 +14,8 @@ from onex_platform import __version__
 COMMANDS = {
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
+    "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
+    "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),
     "settings": ("onex_platform.cli.settings", "Show the settings in force and their source."),
     "simulate": ("onex_platform.cli.simulate", "Play a simulated fleet to Kafka or to files."),
     "stack": ("onex_platform.cli.stack", "Start, stop and inspect the embedded servers."),

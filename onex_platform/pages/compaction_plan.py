@@ -17,7 +17,7 @@ from datetime import UTC, date
 from typing import NamedTuple
 
 from onex_platform.domain.order import moment_of
-from onex_platform.pages.index import PageEntry
+from onex_platform.pages.index import PageEntry, span_text
 from onex_platform.pages.replay import overlapping
 
 _Chunk = list[PageEntry]
@@ -35,6 +35,15 @@ class CompactionGroup(NamedTuple):
     @property
     def events(self) -> int:
         return sum(page.event_count for page in self.pages)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        firsts, lasts = zip(*(page.span for page in self.pages), strict=True)
+        return min(firsts), max(lasts)
+
+    def __str__(self) -> str:
+        size = f"{len(self.pages)} pages, {self.encoded_bytes} bytes, {self.events} events"
+        return f"{size}, {span_text(*self.span)}"
 
 
 def plan_compaction(

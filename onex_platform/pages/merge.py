@@ -117,10 +117,9 @@ def _row_groups(
 
 def _require_equal(group: CompactionGroup, merged: list[StoredPage]) -> None:
     before = (
-        sum(page.event_count for page in group.pages),
+        group.events,
         sum(page.entered for page in group.pages),
-        min(page.min_position for page in group.pages),
-        max(page.max_position for page in group.pages),
+        *group.span,
     )
     after = (
         sum(page.metadata.event_count for page in merged),
@@ -130,7 +129,7 @@ def _require_equal(group: CompactionGroup, merged: list[StoredPage]) -> None:
     )
     if before != after:
         raise UnequalMergeError(
-            f"Merging {len(group.pages)} pages from {group.pages[0].whereabouts} on would turn "
-            f"events, entered events, first and last position {before} into {after}.",
+            f"Merging {group} would turn its numbers of events and of those that entered, its "
+            f"first and its last position from {before} into {after}.",
             hint="Nothing was replaced; `onex pages verify` tells which page differs.",
         )

@@ -34,6 +34,10 @@ class Orphan(NamedTuple):
     modified_at: datetime
     dead: bool  # proven: it can't become part of the log any more
 
+    def __str__(self) -> str:
+        proof = "left over" if self.dead else "may be in flight"
+        return f"orphan  {self.key} of {self.modified_at:%Y-%m-%d %H:%M:%S}: {proof}"
+
 
 def find_orphans(archive: PageArchive, folded: int, now: datetime) -> Iterator[Orphan]:
     """Every orphan of the store; `folded` is the fold's cursor."""

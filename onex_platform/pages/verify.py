@@ -38,6 +38,9 @@ class LogFault(NamedTuple):
     fault: EnumLogFault
     sentence: str
 
+    def __str__(self) -> str:
+        return f"{self.fault}  {self.sentence}"
+
 
 @dataclass(slots=True)
 class LogAccount:

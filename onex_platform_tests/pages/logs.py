@@ -29,6 +29,7 @@ from onex_platform_tests.domain.histories import Run
 Kind = EnumEventKind
 
 PLACE = Place("input", 0)
+TARGET = 64 * 1024**2
 
 
 class WrittenLog:
@@ -147,6 +148,11 @@ def require_rows(log: WrittenLog) -> None:
     events = sorted(events_of(log.archive), key=lambda event: event.position)
     assert len(events) == len(log.run.log)
     assert replay(events) == log.run.rows
+
+
+def let_grace_pass(archive: PageArchive) -> None:
+    with transaction(archive.engine, archive.breaker) as cursor:
+        cursor.execute("UPDATE pages SET replaced_at = replaced_at - interval '2 hours'")
 
 
 def files_of(archive: PageArchive) -> set[str]:

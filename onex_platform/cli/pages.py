@@ -1,0 +1,159 @@
+"""`onex pages`: what the archive holds, merging its small pages, and the proof that it is whole."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from onex_platform.engines.postgres import transaction
+from onex_platform.engines.spark import open_session
+from onex_platform.pages import compaction, losses, orphans
+from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.pages.stats import archive_stats
+from onex_platform.pages.verify import verify_log, verify_pages
+from onex_platform.projections.cursors import fold_position
+from onex_platform.settings import load_settings
+from onex_platform.stack import attach
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing, say what would be.")
+
+
+@click.group("pages")
+def command() -> None:
+    """Inspect the page archive, merge its small pages, and prove that it is whole."""
+
+
+@command.command("stats")
+@_json_option
+def stats_command(as_json: bool) -> None:
+    """Count pages, bytes and events, and say how far the log reaches."""
+    with _archive("postgres") as archive:
+        numbers = asdict(archive_stats(archive))
+        groups = compaction.plan(archive, _folded(archive))
+        numbers["mergeable_pages"] = sum(len(group.pages) for group in groups)
+    _show(numbers, as_json)
+
+
+@command.command("compact")
+@_dry_run_option
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=compaction.GROUPS_PER_RUN,
+    show_default=True,
+    help="Merge at most so many groups of pages.",
+)
+def compact_command(dry_run: bool, limit: int) -> None:
+    """Merge small pages that are folded already; exit code 1 if a group could not be merged.
+
+    The old pages stay for readers that use them; `onex pages sweep` removes them later.
+    """
+    with _archive("postgres") as archive:
+        if dry_run:
+            for group in compaction.plan(archive, _folded(archive), limit):
+                click.echo(f"would merge  {group}")
+            return
+        # Merging reads pages only: none of Spark's connectors is needed.
+        with open_session(archive.settings, []) as spark:
+            account = compaction.compact(spark, archive, _folded(archive), limit)
+    _show({name: value for name, value in asdict(account).items() if name != "failures"})
+    for failure in account.failures:
+        click.echo(f"failed  {failure}")
+    sys.exit(1 if account.failures else 0)
+
+
+@command.command("sweep")
+@_dry_run_option
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=compaction.PAGES_PER_SWEEP,
+    show_default=True,
+    help="Delete at most so many files.",
+)
+def sweep_command(dry_run: bool, limit: int) -> None:
+    """Delete the files of pages that were replaced longer ago than the grace period."""
+    with _archive("postgres") as archive:
+        swept = compaction.sweep(archive, limit, dry_run=dry_run)
+    verb = "would delete" if dry_run else "deleted"
+    click.echo(f"{verb} {swept.pages} replaced pages, {swept.bytes} bytes")
+
+
+@command.command("verify")
+@click.option(
+    "--sample", type=click.IntRange(min=0), help="Read so many pages, by chance; default: all."
+)
+@click.option("--delete-orphans", is_flag=True, help="Delete those that no run can need any more.")
+@_json_option
+def verify_command(sample: int | None, delete_orphans: bool, as_json: bool) -> None:
+    """Prove that nothing is missing, damaged or twice; exit code 1 if something is.
+
+    Orphans are files that no index names. They do no harm and are no fault.
+    """
+    with _archive("postgres") as archive:
+        log, pages = verify_log(archive), verify_pages(archive, sample)
+        found = list(orphans.find_orphans(archive, _folded(archive), datetime.now(UTC)))
+        deleted = orphans.delete_orphans(archive, found) if delete_orphans else 0
+    faults = [*log.faults, *pages.faults]
+    numbers = asdict(log) | asdict(pages) | {"deleted_orphans": deleted}
+    if as_json:
+        details = {
+            "faults": [fault._asdict() for fault in faults],
+            "orphans": [orphan._asdict() for orphan in found],
+        }
+        _show(numbers | details, as_json)
+    else:
+        _show(numbers | {"faults": len(faults), "orphans": len(found)})
+        for line in (*faults, *found):
+            click.echo(line)
+    sys.exit(1 if faults else 0)
+
+
+@command.command("skip-lost")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+def skip_lost_command(yes: bool) -> None:
+    """Go on behind records that the broker deleted before they were archived.
+
+    They are gone; what is given up stays on record, and `onex pages verify` counts it.
+    """
+    with _archive("postgres", "kafka") as archive:
+        lost = losses.find_losses(archive)
+        if not lost:
+            click.echo("Nothing is lost.")
+            return
+        for place, span in lost.items():
+            click.echo(f"lost  {place} {span}")
+        if not yes:
+            click.confirm("Go on without these records?", abort=True)
+        losses.accept_losses(archive, lost)
+    records = sum(span.end - span.start for span in lost.values())
+    click.echo(f"Reading goes on behind {records} lost offsets.")
+
+
+@contextmanager
+def _archive(*services: str) -> Iterator[PageArchive]:
+    with open_archive(attach(load_settings(), services=services)) as archive:
+        yield archive
+
+
+def _folded(archive: PageArchive) -> int:
+    """The fold's cursor: below it, nothing is entered into the log any more."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        return fold_position(cursor, archive.domain)
+
+
+def _show(numbers: Mapping[str, Any], as_json: bool = False) -> None:
+    if as_json:
+        click.echo(json.dumps(numbers, indent=2, default=str))
+        return
+    width = max(map(len, numbers))
+    for name, value in numbers.items():
+        click.echo(f"{name.replace('_', ' '):<{width}}  {'' if value is None else value}".rstrip())

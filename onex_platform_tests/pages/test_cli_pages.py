@@ -1,0 +1,116 @@
+"""`onex pages`: the archive by hand, on real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import OFFSET_END, TopicPartition
+
+from onex_platform.cli.main import cli
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.engines.kafka import open_admin
+from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.pages.cuts import Place, RecordsLostError
+from onex_platform.pages.stats import archive_stats
+from onex_platform.settings import Settings, address_variables
+from onex_platform_tests.pages.logs import WrittenLog, files_of, let_grace_pass, require_rows
+from onex_platform_tests.pipeline.broker import send, sent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.servers
+
+
+def onex(settings: Settings, *arguments: str, answer: str | None = None) -> Result:
+    variables = address_variables(settings) | {
+        "ONEX_PAGES_URL": settings.pages.url or "",
+        "ONEX_PAGES_BUCKETS": str(settings.pages.buckets),
+        "ONEX_SPARK_MASTER": "local[2]",
+    }
+    return CliRunner().invoke(cli, ["pages", *arguments], input=answer, env=variables)
+
+
+def test_small_pages_are_counted_merged_and_swept(
+    spark: SparkSession, archive: PageArchive, log: WrittenLog
+) -> None:
+    settings = archive.settings
+    log.cuts(5)
+    before = archive_stats(archive)
+    stats = json.loads(onex(settings, "stats", "--json").stdout)
+    assert stats["pages"] == stats["mergeable_pages"] == before.pages
+    assert stats["head"] == str(before.head)
+    dry = onex(settings, "compact", "--dry-run")
+    assert dry.exit_code == 0
+    assert dry.stdout.startswith(f"would merge  {before.pages} pages, {before.bytes} bytes")
+    assert archive_stats(archive) == before
+    merged = onex(settings, "compact", "--limit", "3")
+    assert merged.exit_code == 0, merged.output
+    assert archive_stats(archive).pages == 1
+    assert f"replaced pages   {before.pages}" in onex(settings, "stats").stdout
+    assert "deleted 0 replaced pages" in onex(settings, "sweep").stdout
+    let_grace_pass(archive)
+    swept = onex(settings, "sweep", "--dry-run").stdout
+    assert swept == f"would delete {before.pages} replaced pages, {before.bytes} bytes\n"
+    assert f"deleted {before.pages} replaced pages" in onex(settings, "sweep").stdout
+    assert len(files_of(archive)) == 1
+    require_rows(log)
+
+
+def test_the_proof_is_printed_and_its_verdict_is_the_exit_code(
+    spark: SparkSession, archive: PageArchive, log: WrittenLog
+) -> None:
+    settings = archive.settings
+    log.cuts(3)
+    whole = onex(settings, "verify", "--delete-orphans")
+    assert whole.exit_code == 0, whole.output
+    assert "faults           0" in whole.stdout
+    page = next(archive.index.entries())
+    archive.store.delete(page.key)
+    broken = onex(settings, "verify", "--sample", "1")
+    assert broken.exit_code == 1
+    assert f"missing  {page.key} (positions {page.min_position}" in broken.stdout
+    document = json.loads(onex(settings, "verify", "--json").stdout)
+    assert [fault["fault"] for fault in document["faults"]] == ["missing"]
+    assert document["events"] == len(log.run.log)
+    failed = onex(settings, "compact")
+    assert failed.exit_code == 1
+    assert f"failed  {page.key} is not in the page archive" in failed.stdout
+
+
+def test_a_loss_stops_reading_until_an_operator_accepts_it(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    settings = pipeline_settings
+    with open_archive(settings) as archive:
+        assert onex(settings, "skip-lost").stdout == "Nothing is lost.\n"
+        send(settings, [sent(EnumEventKind.NODE_HEARTBEAT, f"node-{n}") for n in range(9)])
+        archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1))
+        before = archive.index.cursors()
+        send(settings, [sent(EnumEventKind.NODE_HEARTBEAT, f"node-{n}") for n in range(6)])
+        delete_everything(settings, before)
+        now = datetime.now(UTC) + timedelta(seconds=1)
+        with pytest.raises(RecordsLostError, match=r"heartbeat.* offsets \d+ to \d+"):
+            archive.take_cut(spark, now)
+        refused = onex(settings, "skip-lost", answer="n\n")
+        assert refused.exit_code == 1
+        assert "lost  " in refused.stdout
+        assert archive.index.cursors() == before
+        accepted = onex(settings, "skip-lost", "--yes")
+        assert "Reading goes on behind 6 lost offsets." in accepted.stdout
+        assert archive.take_cut(spark, now) is not None
+        verified = json.loads(onex(settings, "verify", "--json").stdout)
+        assert (verified["faults"], verified["lost_offsets"], verified["offsets"]) == ([], 6, 15)
+
+
+def delete_everything(settings: Settings, places: Iterable[Place]) -> None:
+    """Let the broker forget every record there is, as its retention would."""
+    with open_admin(settings) as admin:
+        ends = [TopicPartition(*place, OFFSET_END) for place in places]
+        for answer in admin.delete_records(ends).values():
+            answer.result()
