@@ -13,7 +13,7 @@ from uuid import UUID
 from onex_platform.domain.envelope import parse_payload
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import EntityKey
-from onex_platform.engines.postgres import Cursor
+from onex_platform.engines.postgres import Cursor, fetch_one
 
 _COLUMNS = (
     *("event_id", "domain", "entity_id", "kind", "tenant", "node_id", "node_name", "epoch"),
@@ -38,6 +38,12 @@ def submit(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
 def waiting(cursor: Cursor, domain: str, before: datetime, limit: int) -> list[LogEvent]:
     """The facts that occurred before the cut's instant, oldest first; they have no position yet."""
     return [_fact_of(row) for row in cursor.execute(_WAITING, [domain, before, limit])]
+
+
+def count_waiting(cursor: Cursor, domain: str) -> int:
+    """How many facts wait."""
+    query = "SELECT count(*) AS facts FROM fact_inbox WHERE domain = %s"
+    return int(fetch_one(cursor, query, [domain]).facts)
 
 
 def remove(cursor: Cursor, domain: str, event_ids: Collection[UUID]) -> None:

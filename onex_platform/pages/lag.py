@@ -40,6 +40,10 @@ class EnumLagVerdict(StrEnum):
     WARNING = "warning"
     CRITICAL = "critical"
 
+    @property
+    def is_alarm(self) -> bool:
+        return self in (EnumLagVerdict.WARNING, EnumLagVerdict.CRITICAL)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLag:

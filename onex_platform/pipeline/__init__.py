@@ -1,4 +1,4 @@
-"""The stations run as one: what waits is measured, drained into the log and folded onto the rows."""
+"""The stations run as one: what waits is drained into the log and folded onto the rows."""
 
 from onex_platform.pipeline.loop import DrainAccount, drain
 

@@ -1,0 +1,72 @@
+"""Failures of the platform itself as events: what failed, where, and without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.payloads import ErrorDetectedPayload
+from onex_platform.engines.kafka import KafkaRecord, open_producer, produce_all
+from onex_platform.settings import Settings
+from onex_platform.telemetry import redact_value
+from onex_platform.topics.catalogue import Catalogue
+
+_KIND = EnumEventKind.ERROR_DETECTED
+_SOURCE = "onex-platform"
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """A failure, named by `correlation_id`: who reports it twice reports one event."""
+
+    correlation_id: UUID
+    error: str  # the error's class
+    message: str
+    operation: str
+    occurred_at: datetime
+    context: Mapping[str, Any]
+
+
+def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alarm]) -> int:
+    """Publish the failures and wait for the broker; how many it acknowledged."""
+    topic = catalogue.for_kind(_KIND).topic
+    with open_producer(settings) as producer:
+        return produce_all(
+            producer,
+            (
+                KafkaRecord(
+                    topic,
+                    envelope_of(alarm, settings.tenant).model_dump_json().encode(),
+                    str(alarm.correlation_id),
+                )
+                for alarm in alarms
+            ),
+        )
+
+
+def envelope_of(alarm: Alarm, tenant: str) -> ModelEventEnvelope:
+    """The failure as other systems read it; every text has lost its secrets."""
+    payload = ErrorDetectedPayload(
+        error_code=_CAPITAL.sub("_", alarm.error).upper(),
+        severity="error",
+        message=redact_value("message", alarm.message),
+        operation=alarm.operation,
+        context=redact_value("context", dict(alarm.context)),
+    )
+    return ModelEventEnvelope(
+        event_id=uuid5(alarm.correlation_id, _KIND.event_type),
+        event_type=_KIND.event_type,
+        source=_SOURCE,
+        correlation_id=alarm.correlation_id,
+        timestamp=alarm.occurred_at,
+        schema_version=UPCASTERS.current_version(_KIND),
+        tenant=tenant,
+        payload=payload.model_dump(mode="json", exclude_none=True),
+    )
