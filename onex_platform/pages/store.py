@@ -7,6 +7,7 @@ overwritten: the store is asked to refuse a key that exists.
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,8 @@ class PageStore:
                 raise PageExistsError(
                     f"{key} exists in {self.url} already; pages are never overwritten."
                 ) from None
+            if self._folder is not None:
+                _sync(self._folder, key)
 
     def read(self, key: str) -> bytes:
         with self._translated(key):
@@ -137,7 +140,7 @@ class PageStore:
                 f"{key} is not in the page archive {self.url}.",
                 hint=_VERIFY,
             ) from None
-        except BaseError as error:
+        except (BaseError, OSError) as error:
             raise InfraConnectionError(
                 f"The page archive {self.url} failed at {key}: {error}.",
                 hint="Check ONEX_PAGES_URL and the credentials of the store.",
@@ -150,6 +153,20 @@ def concurrently(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> It
     with ThreadPoolExecutor(_THREADS) as pool:
         while some := list(islice(pending, 16 * _THREADS)):
             yield from pool.map(work, some)
+
+
+def _sync(folder: Path, key: str) -> None:
+    """Bring a local file to the disk, with the folders that lead to it: obstore does not, and the
+    index must never outlive a page."""
+    path = folder / key
+    for place in (path, *path.parents):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if place == folder:
+            break
 
 
 class _Ranges(io.RawIOBase):

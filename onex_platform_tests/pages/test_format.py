@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from uuid import uuid4
 
@@ -90,6 +91,16 @@ def test_the_store_never_overwrites(tmp_path: Path) -> None:
     store.delete("a/b.parquet")
     store.delete("a/b.parquet")
     assert list(store.objects()) == []
+
+
+def test_a_local_page_is_on_the_disk_before_the_index_can_know_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    PageStore(str(tmp_path)).create("a/b/c.parquet", b"page")
+    places = (tmp_path / name for name in ("a/b/c.parquet", "a/b", "a", ""))
+    assert synced == [place.stat().st_ino for place in places]
 
 
 def test_a_missing_page_and_a_wrong_address_are_named(tmp_path: Path) -> None:
