@@ -1,0 +1,97 @@
+"""Killed before or after any effect and started again, the pipeline comes to the same rows."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from onex_platform import stack
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.engines.postgres import transaction
+from onex_platform.environment import child_environment
+from onex_platform.pages.archive import open_archive
+from onex_platform.pipeline import drain
+from onex_platform.settings import Settings, address_variables
+from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform_tests.pipeline.test_pipeline import (
+    a_mixed_morning,
+    log_of,
+    require_live_equals_replay,
+    rows_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.servers
+
+Kind = EnumEventKind
+
+# One run in a process of its own, which dies where it was armed to.
+_RUN = """
+import sys
+from onex_platform import faults
+from onex_platform.engines.spark import open_session
+from onex_platform.pages.archive import open_archive
+from onex_platform.pipeline import drain
+from onex_platform.settings import load_settings
+faults.arm(sys.argv[1])
+settings = load_settings()
+with open_session(settings, []) as spark, open_archive(settings) as archive:
+    drain(spark, archive, linger_seconds=0.1)
+"""
+EFFECTS = ("ingest.write_pages", "ingest.commit_cut", "reduce.hand_over", "reduce.commit_batch")
+
+
+@pytest.fixture(scope="module")
+def remote_spark(stack_settings: Settings) -> Iterator[Settings]:
+    """A Spark Connect server: a killed client leaves it, and whatever it was doing, running."""
+    with stack.running(stack_settings, services=("spark",)) as attached:
+        yield attached
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_run_killed_at_any_effect_is_completed_by_the_next(
+    spark: SparkSession,
+    remote_spark: Settings,
+    pipeline_settings: Settings,
+    moment: str,
+    effect: str,
+) -> None:
+    settings = pipeline_settings
+    count = send(settings, a_mixed_morning(8))
+    count += send(settings, [sent(Kind.NODE_SHUTDOWN, "node-1")])
+    variables = address_variables(settings.model_copy(update={"spark": remote_spark.spark}))
+    variables |= {"ONEX_PAGES_URL": settings.pages.url or "", "ONEX_PAGES_SETTLE_SECONDS": "0.05"}
+    killed = subprocess.run(
+        [sys.executable, "-c", _RUN, f"{moment}:{effect}"],
+        env=child_environment(variables),
+        timeout=120,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with open_archive(settings) as archive:
+        drain(spark, archive, linger_seconds=0.1)
+        require_live_equals_replay(archive)
+        with transaction(archive.engine, archive.breaker) as cursor:
+            [account] = cursor.execute(
+                "SELECT sum(archived) AS archived, sum(parked) AS parked FROM log_cuts"
+            ).fetchall()
+            queued = Counter(
+                row.event_kind
+                for row in cursor.execute("SELECT event_kind FROM outbox WHERE entry = 'event'")
+            )
+        assert account.archived + account.parked == count
+        assert len(log_of(archive)) == account.archived + queued.total()
+        # A beat that overtook its node's introspection is answered by a request; how many do so is
+        # the broker's affair.
+        del queued[Kind.INTROSPECTION_REQUESTED]
+        assert queued == {Kind.NODE_ACCEPTED: 8, Kind.ACK_REQUESTED: 8, Kind.NODE_DEREGISTERED: 1}
+        assert len(rows_of(archive)) == 8
