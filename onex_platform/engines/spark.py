@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from onex_platform.engines import spark_worker
 from onex_platform.errors import InfraConnectionError
 from onex_platform.settings import KafkaSettings, Settings
 
@@ -29,8 +30,10 @@ def spark_properties(settings: Settings, jars: list[str]) -> dict[str, str]:
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.daemon.module": spark_worker.MODULE,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
     }
     if properties["spark.master"].startswith("local"):
         properties |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
