@@ -105,6 +105,8 @@ def session_arguments(
         "timezone": "UTC",
         "statement_timeout": f"{statement_timeout * 1000:.0f}ms",
         "lock_timeout": f"{postgres.lock_timeout_seconds * 1000:.0f}ms",
+        # Our statements are wide and short: compiling one takes longer than running it.
+        "jit": "off",
         # A statement whose client died gives its locks back soon.
         "client_connection_check_interval": "2s",
     }

@@ -140,6 +140,14 @@ class BucketFold:
                 or _micros(base.liveness_deadline) != node.life.liveness_deadline,
             )
 
+    def rows(self) -> Iterator[ModelRegistrationProjection]:
+        """Every row of the bucket as it stands after the chunks, changed or not."""
+        for entity_id, node in self._nodes.items():
+            if node.base is not None and not (node.wide or node.beaten):
+                yield node.base
+            elif node.life.state != machine.UNKNOWN:
+                yield self._row_of(entity_id, node)
+
     def withdraw(self, event_ids: Container[UUID]) -> None:
         """Take back requests, which changed nothing, that turn out to have been made before."""
         kept = [fact for fact in self.facts if fact.event_id not in event_ids]

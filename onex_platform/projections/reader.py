@@ -49,6 +49,16 @@ class PageRequest(NamedTuple):
 
 FIRST_PAGE = PageRequest()
 
+
+class RegistrationFilter(NamedTuple):
+    """Which nodes are wanted; what is not given does not matter."""
+
+    state: EnumRegistrationState | None = None
+    node_type: EnumNodeType | None = None
+    tenant: str | None = None
+    capability: str | None = None  # a flag that is true, an operation or a protocol
+
+
 # The columns that a list is sorted by, the last one unique, and how a cursor's text is read back.
 _Order = Mapping[str, Callable[[str], Any]]
 _BY_ID: _Order = {"entity_id": UUID}
@@ -96,13 +106,23 @@ class ProjectionReaderRegistration:
         rows = self._rows(query, {"domain": domain, "ids": list(entity_ids)})
         return {row.key: row for row in rows}
 
+    def find(
+        self,
+        wanted: RegistrationFilter,
+        domain: str = REGISTRATION_DOMAIN,
+        page: PageRequest = FIRST_PAGE,
+    ) -> ModelRegistrationPage:
+        """Nodes that are all of what is wanted."""
+        conditions, parameters = _conditions(wanted)
+        return self._page(" AND ".join(conditions) or "true", parameters, domain, page)
+
     def get_by_state(
         self,
         state: EnumRegistrationState,
         domain: str = REGISTRATION_DOMAIN,
         page: PageRequest = FIRST_PAGE,
     ) -> ModelRegistrationPage:
-        return self._page("current_state = %(state)s", {"state": state}, domain, page)
+        return self.find(RegistrationFilter(state=state), domain, page)
 
     def get_by_type(
         self,
@@ -110,25 +130,17 @@ class ProjectionReaderRegistration:
         domain: str = REGISTRATION_DOMAIN,
         page: PageRequest = FIRST_PAGE,
     ) -> ModelRegistrationPage:
-        return self._page("node_type = %(type)s", {"type": node_type}, domain, page)
+        return self.find(RegistrationFilter(node_type=node_type), domain, page)
 
     def get_by_tenant(
         self, tenant: str, domain: str = REGISTRATION_DOMAIN, page: PageRequest = FIRST_PAGE
     ) -> ModelRegistrationPage:
-        return self._page("tenant = %(tenant)s", {"tenant": tenant}, domain, page)
+        return self.find(RegistrationFilter(tenant=tenant), domain, page)
 
     def get_by_capability(
         self, name: str, domain: str = REGISTRATION_DOMAIN, page: PageRequest = FIRST_PAGE
     ) -> ModelRegistrationPage:
-        """Nodes that support `name`: as a flag that is true, an operation or a protocol."""
-        ways = {
-            "flag": {name: True},
-            "operation": {"supported_operations": [name]},
-            "protocol": {"protocols": [name]},
-        }
-        condition = " OR ".join(f"capabilities @> %({way})s::jsonb" for way in ways)
-        parameters = {way: to_json(document).decode() for way, document in ways.items()}
-        return self._page(f"({condition})", parameters, domain, page)
+        return self.find(RegistrationFilter(capability=name), domain, page)
 
     def get_overdue_ack_registrations(
         self, now: datetime, domain: str = REGISTRATION_DOMAIN, page: PageRequest = FIRST_PAGE
@@ -194,6 +206,25 @@ class ProjectionReaderRegistration:
     def _rows(self, query: str, parameters: Mapping[str, Any]) -> list[ModelRegistrationProjection]:
         with transaction(self._engine, self._breaker) as cursor:
             return [_projection(row) for row in cursor.execute(query, parameters)]
+
+
+def _conditions(wanted: RegistrationFilter) -> tuple[list[str], dict[str, Any]]:
+    columns = {
+        "current_state": wanted.state,
+        "node_type": wanted.node_type,
+        "tenant": wanted.tenant,
+    }
+    parameters: dict[str, Any] = {name: value for name, value in columns.items() if value}
+    conditions = [f"{name} = %({name})s" for name in parameters]
+    if wanted.capability is not None:
+        ways = {
+            "flag": {wanted.capability: True},
+            "operation": {"supported_operations": [wanted.capability]},
+            "protocol": {"protocols": [wanted.capability]},
+        }
+        conditions.append(f"({' OR '.join(f'capabilities @> %({way})s::jsonb' for way in ways)})")
+        parameters |= {way: to_json(document).decode() for way, document in ways.items()}
+    return conditions, parameters
 
 
 def _query(conditions: Iterable[str], tail: str = "") -> str:

@@ -1,14 +1,16 @@
-"""A migrated database of its own for each test, and the store on top of it."""
+"""A migrated database of its own for each test, the store on top of it, and a log beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from onex_platform.engines.migrations import migrate
-from onex_platform.settings import Settings
+from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.settings import PagesSettings, Settings
 from onex_platform_tests.projections.stored import Store, open_store
 
 
@@ -28,3 +30,16 @@ def another_store(store_settings: Settings) -> Iterator[Callable[[], Store]]:
 @pytest.fixture
 def store(another_store: Callable[[], Store]) -> Store:
     return another_store()
+
+
+@pytest.fixture
+def log_settings(store_settings: Settings, tmp_path: Path) -> Settings:
+    """A page archive of the test's own."""
+    pages = PagesSettings(url=str(tmp_path / "pages"))
+    return store_settings.model_copy(update={"pages": pages})
+
+
+@pytest.fixture
+def archive(log_settings: Settings) -> Iterator[PageArchive]:
+    with open_archive(log_settings) as opened:
+        yield opened

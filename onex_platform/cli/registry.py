@@ -1,0 +1,283 @@
+"""`onex registry`: nodes as the registry sees them, now or then, and whether the log agrees."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import click
+
+from onex_platform.domain.identity import identify_node
+from onex_platform.domain.order import moment_of, position_at
+from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
+from onex_platform.engines.spark import open_session
+from onex_platform.errors import ConfigurationError
+from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.projections import as_of, history, proof
+from onex_platform.projections.reader import (
+    PageRequest,
+    ProjectionReaderRegistration,
+    RegistrationFilter,
+)
+from onex_platform.projections.rebuild import open_rebuild
+from onex_platform.projections.rebuilt import Comparison
+from onex_platform.projections.replaying import EVERYTHING, Scope
+from onex_platform.settings import load_settings
+from onex_platform.stack import attach
+
+_COLUMNS = ("entity_id", "node_name", "tenant", "node_type", "current_state", "last_heartbeat_at")
+
+
+class _Instant(click.ParamType[datetime]):
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        try:
+            moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time; write it like 2026-03-01T12:00:00Z.", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r} has no time zone; add Z for UTC.", param, ctx)
+        return moment.astimezone(UTC)
+
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+_tenant_option = click.option(
+    "--tenant", help="Whose node it is, if its id is plain text; by default ONEX_TENANT."
+)
+
+
+@click.group("registry")
+def command() -> None:
+    """Ask the registry about nodes, now or at any moment of the past, and rebuild it from the log.
+
+    A NODE is a UUID in any spelling, or the plain-text id that it uses within its tenant.
+    """
+
+
+@command.command("show")
+@click.argument("node")
+@_tenant_option
+@_json_option
+def show_command(node: str, tenant: str | None, as_json: bool) -> None:
+    """Show everything that is known of a NODE, deregistered or not; exit code 1 if nothing is."""
+    with _archive() as archive:
+        entity_id = _entity(archive, node, tenant)
+        row = _reader(archive).get_entity_state(entity_id, include_deregistered=True)
+    _show_node(node, row, as_json)
+
+
+@command.command("list")
+@click.option("--state", type=click.Choice([state.value for state in EnumRegistrationState]))
+@click.option("--type", "node_type", type=click.Choice([kind.value for kind in EnumNodeType]))
+@click.option("--tenant", help="Only nodes of this tenant.")
+@click.option("--capability", help="Only nodes that support it: flag, operation or protocol.")
+@click.option("--include-deregistered", is_flag=True, help="Closed rows as well.")
+@click.option("--limit", type=click.IntRange(min=1, max=10_000), default=100, show_default=True)
+@click.option("--cursor", help="Go on where a page ended: the cursor that it printed.")
+@_json_option
+def list_command(
+    state: str | None,
+    node_type: str | None,
+    tenant: str | None,
+    capability: str | None,
+    as_json: bool,
+    **page: Any,
+) -> None:
+    """List nodes, page by page."""
+    wanted = RegistrationFilter(
+        state=EnumRegistrationState(state) if state else None,
+        node_type=EnumNodeType(node_type) if node_type else None,
+        tenant=tenant,
+        capability=capability,
+    )
+    with _archive() as archive:
+        found = _reader(archive).find(wanted, archive.domain, PageRequest(**page))
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+        return
+    _show_table(found.items)
+    if found.next_cursor is not None:
+        click.echo(f"There are more; go on with --cursor '{found.next_cursor}'", err=True)
+
+
+@command.command("as-of")
+@click.argument("time", type=_Instant())
+@click.option("--node", help="Only this node; without it, the whole fleet.")
+@_tenant_option
+@click.option("--rows", is_flag=True, help="Every row of the fleet, not only the counts.")
+@_json_option
+def as_of_command(
+    time: datetime, node: str | None, tenant: str | None, rows: bool, as_json: bool
+) -> None:
+    """Say what the state was at TIME, such as 2026-03-01T12:00:00Z.
+
+    It is what the log held before that moment, from the nearest stored hour on.
+    """
+    with _archive() as archive:
+        if node is not None:
+            _show_node(
+                node, as_of.node_as_of(archive, time, _entity(archive, node, tenant)), as_json
+            )
+            return
+        with open_session(archive.settings, []) as spark:
+            frame = as_of.fleet_as_of(spark, archive, time)
+            if not rows:
+                _show_counts(as_of.count_by_state(frame), as_json)
+            elif as_json:
+                for row in as_of.iter_fleet(frame):
+                    click.echo(_json_of(row))
+            else:
+                _show_table(as_of.iter_fleet(frame))
+
+
+@command.command("history")
+@click.option("--hour", type=_Instant(), help="Write this hour, again if it was written before.")
+def history_command(hour: datetime | None) -> None:
+    """Store the end state of every hour that is over, from which as-of starts."""
+    with _archive() as archive, open_session(archive.settings, []) as spark:
+        for each in [hour] if hour else history.unwritten_hours(archive):
+            state = history.write_hour(spark, archive, each)
+            click.echo(f"{history.hour_of(each).isoformat()}  {state.nodes} nodes")
+
+
+@command.command("prove")
+@click.option("--sample", type=click.IntRange(min=1), help="About so many rows; default: all.")
+@_json_option
+def prove_command(sample: int | None, as_json: bool) -> None:
+    """Fold the log again and compare the live rows with it; exit code 1 if they differ."""
+    with _archive() as archive, open_session(archive.settings, []) as spark:
+        proved = proof.live_equals_replay(spark, archive, sample)
+    _show_comparison(proved.comparison, proved.events, as_json)
+    sys.exit(0 if proved.holds else 1)
+
+
+@command.command("rebuild")
+@click.option("--node", help="Only this node.")
+@_tenant_option
+@click.option("--since", type=_Instant(), help="Only nodes that events from this time on touched…")
+@click.option("--until", type=_Instant(), help="…and before this one.")
+@click.option("--dry-run", is_flag=True, help="Compare only.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@_json_option
+def rebuild_command(
+    node: str | None,
+    tenant: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Fold the log anew and put right every row that differs; nothing is emitted.
+
+    The pipeline goes on meanwhile. Exit code 1 if a dry run finds a difference.
+    """
+    with _archive() as archive, open_session(archive.settings, []) as spark:
+        scope = _scope(archive, node, tenant, since, until)
+        with open_rebuild(spark, archive, scope) as rebuild:
+            rebuild.catch_up()
+            comparison = rebuild.compare()
+            _show_comparison(comparison, rebuild.events, as_json)
+            if dry_run:
+                sys.exit(1 if comparison.changes else 0)
+            if not comparison.changes and not comparison.moved_on:
+                return
+            agreed = comparison.changes + comparison.moved_on
+            if not yes:
+                click.confirm(f"Change up to {agreed} rows?", abort=True, err=True)
+            swapped = rebuild.swap(at_most=agreed)
+    click.echo(f"{swapped.changes} rows changed.", err=True)
+
+
+@contextmanager
+def _archive() -> Iterator[PageArchive]:
+    with open_archive(attach(load_settings(), services=["postgres"])) as archive:
+        yield archive
+
+
+def _reader(archive: PageArchive) -> ProjectionReaderRegistration:
+    return ProjectionReaderRegistration(archive.engine, archive.breaker)
+
+
+def _entity(archive: PageArchive, node: str, tenant: str | None) -> UUID:
+    try:
+        return identify_node(node, tenant or archive.settings.tenant).entity_id
+    except ValueError as error:
+        raise ConfigurationError(f"{error}.") from None
+
+
+def _scope(
+    archive: PageArchive,
+    node: str | None,
+    tenant: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> Scope:
+    if node is not None:
+        if since or until:
+            raise ConfigurationError("--node and a time window exclude each other.")
+        return Scope(nodes=frozenset({_entity(archive, node, tenant)}))
+    if since is None and until is None:
+        return EVERYTHING
+    start = 0 if since is None else position_at(since)
+    end = 2**63 - 1 if until is None else position_at(until)
+    return Scope(window=(start, end))
+
+
+def _show_node(node: str, row: ModelRegistrationProjection | None, as_json: bool) -> None:
+    if row is None:
+        click.echo(f"{node} is not known.", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(_json_of(row, indent=2))
+        return
+    _show_pairs((name, value) for name, value in row.model_dump(mode="json").items() if value)
+
+
+def _show_table(rows: Iterable[ModelRegistrationProjection]) -> None:
+    line = "{:<36}  {:<24}  {:<12}  {:<12}  {:<20}  {}"
+    click.echo(line.format(*_COLUMNS))
+    for row in rows:
+        shown = row.model_dump(mode="json")
+        click.echo(line.format(*(shown[name] or "" for name in _COLUMNS)).rstrip())
+
+
+def _show_counts(counts: Any, as_json: bool) -> None:
+    numbers = {state.value: counts[state] for state in EnumRegistrationState}
+    if as_json:
+        click.echo(json.dumps(numbers, indent=2))
+    else:
+        _show_pairs(numbers.items())
+
+
+def _show_comparison(comparison: Comparison, events: int, as_json: bool) -> None:
+    numbers = asdict(comparison)
+    differences = numbers.pop("differences")
+    numbers |= {"folded_up_to": moment_of(comparison.position).isoformat(), "events": events}
+    if as_json:
+        details = [difference._asdict() for difference in differences]
+        click.echo(json.dumps(numbers | {"differences": details}, indent=2, default=str))
+        return
+    _show_pairs(numbers.items())
+    for difference in differences:
+        changes = ", ".join(f"{n}: {old} → {new}" for n, (old, new) in difference.columns.items())
+        click.echo(f"{difference.verdict}  {difference.entity_id}  {changes}")
+
+
+def _show_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
+    for name, value in pairs:
+        click.echo(f"{name.replace('_', ' '):<28}  {value}")
+
+
+def _json_of(row: ModelRegistrationProjection, indent: int | None = None) -> str:
+    return row.model_dump_json(
+        indent=indent, exclude={"row_version"} if not row.row_version else None
+    )

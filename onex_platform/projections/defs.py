@@ -1,0 +1,172 @@
+"""The rows in the asset graph: the fold, their history, the checks that ride along, the rebuild."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import dagster as dg
+from dagster_pyspark import PySparkResource
+
+from onex_platform import wiring
+from onex_platform.domain.order import moment_of, position_at
+from onex_platform.domain.states import EnumOutcome
+from onex_platform.pages.archive import PageArchive
+from onex_platform.projections import checks, proof
+from onex_platform.projections.history import HOUR, write_hour
+from onex_platform.projections.rebuild import open_rebuild
+from onex_platform.projections.reducer import FoldedBatch, fold_log, policy_of
+from onex_platform.projections.replaying import Scope
+from onex_platform.settings import Settings
+
+_NO_END = 2**63 - 1
+
+
+class SampleOfRows(dg.Config):
+    """About how many rows a proof compares; none given: all of them, from the log's beginning."""
+
+    rows: int | None = 200
+
+
+class RebuildConfig(dg.Config):
+    """What is rebuilt. By default everything, and nothing is changed."""
+
+    dry_run: bool = True
+    entity: str | None = None
+    window_start: str | None = None
+    window_end: str | None = None
+    most_changes: int | None = None
+
+    def scope(self) -> Scope:
+        """The nodes that are meant: one, or those that had events in the window, or all."""
+        window = None
+        if self.window_start or self.window_end:
+            window = (_position(self.window_start, 0), _position(self.window_end, _NO_END))
+        nodes = None if self.entity is None else frozenset({UUID(self.entity)})
+        return Scope(nodes=nodes, window=window)
+
+
+def build_definitions(settings: Settings) -> dg.Definitions:
+    return dg.Definitions(
+        assets=[registration_projections, _history(settings)],
+        asset_checks=[accounting, fold_keeps_up, live_equals_replay],
+        jobs=[rebuild_registration],
+    )
+
+
+@dg.asset(
+    key=wiring.REGISTRATION_PROJECTIONS,
+    deps=[dg.AssetDep(wiring.EVENT_PAGES, partition_mapping=dg.AllPartitionMapping())],
+    freshness_policy=wiring.HOURLY,
+    pool=wiring.WRITER_POOL,
+    group_name=wiring.GROUP,
+    owners=wiring.OWNERS,
+    kinds={"postgres", "spark"},
+)
+def registration_projections(
+    spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
+) -> dg.MaterializeResult[None]:
+    """The registry: what the log says of each node, folded up to the log's head."""
+    policy = policy_of(archive.settings)
+    while True:
+        batch = fold_log(spark.spark_session, archive, datetime.now(UTC), policy)
+        if batch is None or batch.committed:  # else a rival was first: go on from where it stopped
+            return dg.MaterializeResult(metadata={} if batch is None else _numbers(batch))
+
+
+def _history(settings: Settings) -> dg.AssetsDefinition:
+    hours = wiring.hours(settings)
+
+    @dg.asset(
+        key=wiring.REGISTRATION_HISTORY,
+        # Of the rows it needs nothing, but only the fold writes what was decided into the log.
+        deps=[wiring.EVENT_PAGES, wiring.REGISTRATION_PROJECTIONS],
+        partitions_def=hours,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        freshness_policy=wiring.HOURLY,
+        pool=wiring.MAINTENANCE_POOL,
+        group_name=wiring.GROUP,
+        owners=wiring.OWNERS,
+        kinds={"parquet", "spark"},
+    )
+    def registration_history(
+        context: dg.AssetExecutionContext,
+        spark: dg.ResourceParam[PySparkResource],
+        archive: dg.ResourceParam[PageArchive],
+    ) -> None:
+        """Each hour's end state of every node, made of the log alone."""
+        window = context.partition_time_window
+        hour = window.start.astimezone(UTC)
+        while hour < window.end:
+            state = write_hour(spark.spark_session, archive, hour)
+            context.add_asset_metadata(
+                {"nodes": state.nodes, "files": len(state.files)},
+                partition_key=wiring.hour_key(hours, hour),
+            )
+            hour += HOUR
+
+    return registration_history
+
+
+@dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS, blocking=True)
+def accounting(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+    """Every record that was read, and every fact that was decided, has exactly one outcome."""
+    return dg.AssetCheckResult(**checks.accounting(archive)._asdict())
+
+
+@dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS)
+def fold_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+    """Nothing waits in the log for longer than consumers of the registry's state may expect."""
+    return dg.AssetCheckResult(**checks.fold_keeps_up(archive, datetime.now(UTC))._asdict())
+
+
+@dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS, blocking=True, pool=wiring.MAINTENANCE_POOL)
+def live_equals_replay(
+    config: SampleOfRows,
+    spark: dg.ResourceParam[PySparkResource],
+    archive: dg.ResourceParam[PageArchive],
+) -> dg.AssetCheckResult:
+    """The rows are what the log says: a sample with every run, all of them every night."""
+    found = proof.live_equals_replay(spark.spark_session, archive, config.rows)
+    return dg.AssetCheckResult(**checks.live_equals_replay(found)._asdict())
+
+
+@dg.op(pool=wiring.MAINTENANCE_POOL)
+def rebuild_rows(
+    context: dg.OpExecutionContext,
+    config: RebuildConfig,
+    spark: dg.ResourceParam[PySparkResource],
+    archive: dg.ResourceParam[PageArchive],
+) -> None:
+    """Fold the log into a side table, compare, and unless it is a dry run swap what differs in."""
+    with open_rebuild(spark.spark_session, archive, config.scope()) as rebuild:
+        if config.dry_run:
+            rebuild.catch_up()
+            found = rebuild.compare()
+        else:
+            found = rebuild.swap(config.most_changes)
+    context.add_output_metadata(checks.compared_numbers(found))
+
+
+@dg.job
+def rebuild_registration() -> None:
+    """Rebuild the rows from the log: all of them, one node's, or those that a time window touched.
+
+    A dry run only compares. The swap is one transaction behind its own checks, emits nothing, and
+    leaves the live table whole wherever the run is cancelled.
+    """
+    rebuild_rows()
+
+
+def _numbers(batch: FoldedBatch) -> dict[str, int | str]:
+    return {
+        "folded up to": moment_of(batch.end).isoformat(),
+        "facts": batch.facts,
+        "rows": batch.written.rows,
+        **{outcome.value: batch.outcomes[outcome] for outcome in EnumOutcome},
+    }
+
+
+def _position(text: str | None, unless_given: int) -> int:
+    if text is None:
+        return unless_given
+    moment = datetime.fromisoformat(text)
+    return position_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

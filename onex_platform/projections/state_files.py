@@ -1,0 +1,87 @@
+"""A state of the registry as files in the page store: Parquet, a row group per bucket.
+
+A file is named by its content: writing the same state again finds the file there already, and a
+crash leaves a file that the next attempt uses.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.pages.format import checksum_of
+from onex_platform.pages.store import PageExistsError, PageStore
+from onex_platform.projections.columns import STATE_SCHEMA, to_table
+
+_NAME_DIGITS = 32
+
+
+class StateGroup(NamedTuple):
+    """What one row group of a state file holds."""
+
+    bucket: int
+    nodes: int
+
+
+class StateFile(BaseModel):
+    """A part of a state and where it lies."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    checksum: str
+    encoded_bytes: int
+    groups: tuple[StateGroup, ...]
+
+    @property
+    def nodes(self) -> int:
+        return sum(group.nodes for group in self.groups)
+
+
+def write_state(
+    store: PageStore,
+    prefix: str,
+    buckets: Iterable[tuple[int, Iterable[ModelRegistrationProjection]]],
+) -> StateFile | None:
+    """Store the rows of some buckets as one file; None if there are none."""
+    buffer = io.BytesIO()
+    groups = []
+    with pq.ParquetWriter(buffer, STATE_SCHEMA, compression="zstd") as writer:
+        for bucket, rows in buckets:
+            table = to_table(rows)
+            if len(table):
+                writer.write_table(table, row_group_size=len(table))
+                groups.append(StateGroup(bucket, len(table)))
+    if not groups:
+        return None
+    data = buffer.getvalue()
+    checksum = checksum_of(data)
+    key = f"{prefix}/{checksum[:_NAME_DIGITS]}.parquet"
+    _store(store, key, data, checksum)
+    return StateFile(key=key, checksum=checksum, encoded_bytes=len(data), groups=tuple(groups))
+
+
+def read_state(store: PageStore, files: Iterable[StateFile], bucket: int) -> pa.Table:
+    """One bucket's rows."""
+    tables = [STATE_SCHEMA.empty_table()]
+    for file in files:
+        chosen = [n for n, group in enumerate(file.groups) if group.bucket == bucket]
+        if chosen:
+            with store.open(file.key) as source:
+                tables.append(pq.ParquetFile(source).read_row_groups(chosen))
+    return pa.concat_tables(tables)
+
+
+def _store(store: PageStore, key: str, data: bytes, checksum: str) -> None:
+    try:
+        store.create(key, data)
+    except PageExistsError:
+        if checksum_of(store.read(key)) != checksum:  # damaged since; its name says what it was
+            store.delete(key)
+            store.create(key, data)
