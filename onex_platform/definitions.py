@@ -7,10 +7,16 @@ rest. `defs` is what Dagster loads; nothing is read or made before it is called.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping
 
 import dagster as dg
 
+from onex_platform import stack
+from onex_platform.engines import defs as engines
+from onex_platform.pages import defs as pages
+from onex_platform.pipeline import defs as pipeline
+from onex_platform.projections import defs as projections
 from onex_platform.settings import Settings, load_settings
 from onex_platform.telemetry import configure_logging
 from onex_platform.topics import defs as topics
@@ -31,9 +37,21 @@ def build_definitions(
     settings = load_settings() if settings is None else settings
     catalogue = load_catalogue() if catalogue is None else catalogue
     require_ledger_beyond_retention(catalogue, settings.registration.ledger_days)
+    own = {
+        "settings": settings,
+        "spark": engines.spark_resource(stack.spark_jars),
+        "archive": pages.archive,
+    }
     return dg.Definitions.merge(
-        dg.Definitions(resources={"settings": settings, **(resources or {})}),
+        dg.Definitions(
+            resources=own | dict(resources or {}),
+            # One process per run: its steps share a Spark session instead of starting one each.
+            executor=dg.in_process_executor,
+        ),
         topics.build_definitions(catalogue),
+        pages.build_definitions(settings, catalogue),
+        projections.build_definitions(settings),
+        pipeline.build_definitions(settings),
     )
 
 
@@ -44,4 +62,6 @@ def defs() -> dg.Definitions:
     configure_logging(settings.log.level, settings.log.style)
     # Dagster prints its own records; ours must not repeat them.
     logging.getLogger("dagster").propagate = False
+    # The release is pinned: what may change in the next one is read when that is moved to.
+    warnings.simplefilter("ignore", dg.BetaWarning)
     return build_definitions(settings=settings)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +14,7 @@ import pytest
 from dagster._core.definitions.assets.graph.asset_graph import AssetNode
 from dagster._core.instance.config import PoolGranularity
 
+from onex_platform import wiring
 from onex_platform.definitions import build_definitions
 from onex_platform.errors import ConfigurationError
 from onex_platform.paths import project_folder
@@ -90,6 +92,50 @@ def test_arguments_replace_parts() -> None:
     assert built.resources is not None
     assert built.resources["settings"] is settings
     assert built.resources["double"] is double
+
+
+def test_the_log_begins_from_the_input_topics_and_the_rows_from_the_log() -> None:
+    graph = build_definitions().resolve_asset_graph()
+    inputs = {wiring.topic_key(found.topic) for found in load_catalogue().registration_inputs()}
+    assert graph.get(wiring.EVENT_PAGES).parent_keys == inputs
+    assert graph.get(wiring.REGISTRATION_PROJECTIONS).parent_keys == {wiring.EVENT_PAGES}
+    assert graph.get(wiring.REGISTRATION_HISTORY).parent_keys == {
+        wiring.EVENT_PAGES,
+        wiring.REGISTRATION_PROJECTIONS,
+    }
+
+
+def test_hours_become_partitions_when_they_are_over_and_backfill_in_one_run() -> None:
+    graph = build_definitions().resolve_asset_graph()
+    for key in (wiring.EVENT_PAGES, wiring.REGISTRATION_HISTORY):
+        node = graph.get(key)
+        assert node.backfill_policy == dg.BackfillPolicy.single_run()
+        assert node.partitions_def is not None
+        last = node.partitions_def.get_last_partition_key()
+        hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        assert last == (hour - timedelta(hours=1)).strftime("%Y-%m-%d-%H:%M")
+
+
+def test_automation_is_on_from_the_start() -> None:
+    repository = build_definitions().get_repository_def()
+    assert repository.sensor_defs
+    assert repository.schedule_defs
+    for sensor in repository.sensor_defs:
+        assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    for schedule in repository.schedule_defs:
+        assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+
+
+def test_steps_that_extend_log_or_rows_run_one_at_a_time() -> None:
+    definitions = build_definitions()
+    steps = [
+        definitions.resolve_job_def("drain_registration").get_node_named("drain_input"),
+        *(
+            definitions.resolve_job_def("close_hour").get_node_named(key.path[0])
+            for key in (wiring.EVENT_PAGES, wiring.REGISTRATION_PROJECTIONS)
+        ),
+    ]
+    assert {step.definition.pool for step in steps} == {wiring.WRITER_POOL}
 
 
 def test_a_ledger_that_forgets_too_early_is_refused_when_the_graph_is_made() -> None:

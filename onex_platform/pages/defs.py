@@ -142,7 +142,7 @@ def _observation(catalogue: Catalogue) -> dg.SensorDefinition:
         memory = recalled(context.cursor)
         news = worth_recording(memory, _states(archive, catalogue), now)
         return dg.SensorResult(
-            skip_reason=None if news else "No topic has news.",
+            skip_reason=f"{len(news)} topics had news." if news else "No topic has news.",
             asset_events=[event for state in news for event in _events(state)],
             cursor=noted(memory, news, now),
         )

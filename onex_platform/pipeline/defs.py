@@ -1,0 +1,223 @@
+"""The pipeline in the asset graph: runs that drain, close an hour and compact; sensors for them."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import PySparkResource
+
+from onex_platform import wiring
+from onex_platform.domain.states import EnumOutcome
+from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.checks import Verdict
+from onex_platform.pages.compaction import GROUPS_PER_RUN, compact, plan
+from onex_platform.pages.counts import hours_closed
+from onex_platform.pipeline.backlog import measure_backlog
+from onex_platform.pipeline.loop import DrainAccount, drain
+from onex_platform.projections import checks, proof
+from onex_platform.projections.replaying import folded_to
+from onex_platform.settings import Settings
+
+_PROGRESS_SECONDS = 15
+_SAMPLED_ROWS = 200
+
+
+class CompactionConfig(dg.Config):
+    """A run is capped in groups of pages; a dry run only says what is worth merging."""
+
+    dry_run: bool = False
+    most_groups: int = GROUPS_PER_RUN
+
+
+def build_definitions(settings: Settings) -> dg.Definitions:
+    draining, closing, proving = _drain_job(settings), _hourly_job(), _proof_job()
+    return dg.Definitions(
+        jobs=[draining, closing, proving, compact_pages],
+        sensors=[_drain_when_behind(draining), compact_when_small_pages_pile_up],
+        schedules=[
+            dg.build_schedule_from_partitioned_job(
+                closing, minute_of_hour=5, default_status=dg.DefaultScheduleStatus.RUNNING
+            ),
+            wiring.schedule(proving, "0 2 * * *"),
+        ],
+    )
+
+
+def _drain_job(settings: Settings) -> dg.JobDefinition:
+    # A run ends by itself; one that does not within twice its time hangs.
+    limit = int(2 * (settings.pipeline.run_seconds + settings.pipeline.linger_seconds))
+
+    @dg.job(tags={"dagster/max_runtime": str(limit)})
+    def drain_registration() -> None:
+        """Drain what waits into the log and onto the rows, linger for more, and check the rows."""
+        check_rows(drain_input())
+
+    return drain_registration
+
+
+@dg.op(pool=wiring.WRITER_POOL, out=dg.Out(dg.Nothing))
+def drain_input(
+    context: dg.OpExecutionContext,
+    spark: dg.ResourceParam[PySparkResource],
+    archive: dg.ResourceParam[PageArchive],
+) -> None:
+    """Take and fold cuts until nothing is left, then for the linger time."""
+    before = archive.index.head()
+    account = drain(spark.spark_session, archive, on_progress=_reporter(context.log.info))
+    after = archive.index.head()
+    numbers = {**_numbers(account), "head": after.isoformat()}
+    context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=numbers))
+    # An hour is materialised once it is over; what the run added to the present one is observed.
+    context.log_event(dg.AssetObservation(wiring.EVENT_PAGES, metadata=numbers))
+    hours = wiring.hours(archive.settings)
+    for hour, counts in hours_closed(archive, before, after).items():
+        context.log_event(
+            dg.AssetMaterialization(
+                wiring.EVENT_PAGES,
+                partition=wiring.hour_key(hours, hour),
+                metadata=counts._asdict(),
+            )
+        )
+
+
+@dg.op(ins={"drained": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
+def check_rows(
+    spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The checks that ride with every run; one that blocks and fails, fails the run."""
+    yield _evaluation("accounting", checks.accounting(archive), blocking=True)
+    yield _evaluation("fold_keeps_up", checks.fold_keeps_up(archive, datetime.now(UTC)))
+    sample = proof.live_equals_replay(spark.spark_session, archive, _SAMPLED_ROWS)
+    yield _evaluation("live_equals_replay", checks.live_equals_replay(sample), blocking=True)
+
+
+def _evaluation(name: str, verdict: Verdict, *, blocking: bool = False) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=wiring.REGISTRATION_PROJECTIONS,
+        check_name=name,
+        blocking=blocking,
+        **verdict._asdict(),
+    )
+
+
+def _reporter(say: Callable[[str], None]) -> Callable[[DrainAccount], None]:
+    """Tells how far a run is, every now and then: each line stays in Dagster's history."""
+    told = 0.0
+
+    def report(account: DrainAccount) -> None:
+        nonlocal told
+        if time.monotonic() - told > _PROGRESS_SECONDS:
+            told = time.monotonic()
+            say(f"{account.read} records in {account.cuts} cuts, {account.rows} rows written.")
+
+    return report
+
+
+def _numbers(account: DrainAccount) -> dict[str, Any]:
+    return {
+        "caught up": account.caught_up,
+        "cuts": account.cuts,
+        "read": account.read,
+        "archived": account.archived,
+        "parked before the log": account.parked,
+        "batches": account.batches,
+        "facts": account.facts,
+        "rows": account.rows,
+        **{outcome.value: account.outcomes[outcome] for outcome in EnumOutcome},
+    }
+
+
+def _drain_when_behind(job: dg.JobDefinition) -> dg.SensorDefinition:
+    @dg.sensor(
+        job=job,
+        name="drain_when_behind",
+        minimum_interval_seconds=5,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def drain_when_behind(
+        context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+    ) -> dg.RunRequest | dg.SkipReason:
+        """Start one bounded run when something waits and none is in flight."""
+        if reason := wiring.reason_to_wait(context.instance, job.name):
+            return dg.SkipReason(reason)
+        backlog = measure_backlog(archive)
+        if not backlog:
+            return dg.SkipReason("Nothing waits.")
+        context.log.info(str(backlog))
+        # Without a key: Dagster would refuse a second run with the same one for ever.
+        return dg.RunRequest()
+
+    return drain_when_behind
+
+
+def _hourly_job() -> Any:
+    return dg.define_asset_job(
+        "close_hour",
+        selection=dg.AssetSelection.assets(
+            wiring.EVENT_PAGES, wiring.REGISTRATION_PROJECTIONS, wiring.REGISTRATION_HISTORY
+        ),
+        description="Archive and fold the rest of an hour, and keep the state at its end.",
+    )
+
+
+def _proof_job() -> Any:
+    """Every check of log and rows; those that take a sample otherwise, take everything."""
+    whole = {
+        "event_pages_pages_are_sound": {"config": {"pages": None}},
+        "registration_projections_live_equals_replay": {"config": {"rows": None}},
+    }
+    return dg.define_asset_job(
+        "prove_registration",
+        selection=dg.AssetSelection.checks_for_assets(
+            wiring.EVENT_PAGES, wiring.REGISTRATION_PROJECTIONS
+        ),
+        config={"ops": whole},
+        description="Read every page, fold the whole log again, compare every row with it.",
+    )
+
+
+@dg.op(pool=wiring.MAINTENANCE_POOL)
+def merge_pages(
+    context: dg.OpExecutionContext,
+    config: CompactionConfig,
+    spark: dg.ResourceParam[PySparkResource],
+    archive: dg.ResourceParam[PageArchive],
+) -> None:
+    """Merge small pages behind the fold, group by group."""
+    below = folded_to(archive)
+    if config.dry_run:
+        groups = plan(archive, below, config.most_groups)
+        pages = sum(len(group.pages) for group in groups)
+        context.add_output_metadata({"groups": len(groups), "pages": pages})
+        return
+    account = compact(spark.spark_session, archive, below, config.most_groups)
+    context.add_output_metadata(asdict(account))
+    if account.failures:
+        raise dg.Failure(" ".join(account.failures), metadata=asdict(account))
+
+
+@dg.job
+def compact_pages() -> None:
+    """Merge pages under the threshold to the target size; events, buckets and positions stay."""
+    merge_pages()
+
+
+@dg.sensor(
+    job=compact_pages,
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+def compact_when_small_pages_pile_up(
+    context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+) -> dg.RunRequest | dg.SkipReason:
+    """Start one compaction when there are enough small pages to be worth it."""
+    if reason := wiring.reason_to_wait(context.instance, compact_pages.name):
+        return dg.SkipReason(reason)
+    groups = plan(archive, folded_to(archive), GROUPS_PER_RUN)
+    pages, enough = sum(len(group.pages) for group in groups), archive.settings.pages.compact_when
+    if pages < enough:
+        return dg.SkipReason(f"{pages} pages are worth merging; {enough} start a run.")
+    return dg.RunRequest()

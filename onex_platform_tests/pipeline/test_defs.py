@@ -1,0 +1,363 @@
+"""The graph at work on real servers: runs drain, assets materialise, sensors start and watch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import dagster as dg
+import pytest
+
+from onex_platform import stack, wiring
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.engines.kafka import end_positions, read_to_end
+from onex_platform.engines.migrations import migrate
+from onex_platform.engines.postgres import transaction
+from onex_platform.errors import InfraConnectionError
+from onex_platform.pages.archive import open_archive
+from onex_platform.settings import PagesSettings, Settings
+from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.provision import create_topics
+from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform_tests.pipeline.graph import (
+    Graph,
+    hour_key,
+    hours_ago,
+    keep_senders_times,
+    numbers,
+    partition_range,
+)
+from onex_platform_tests.stacks import embedded_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.servers
+
+Kind = EnumEventKind
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def graph(
+    pipeline_settings: Settings, spark: SparkSession, instance: dg.DagsterInstance
+) -> Iterator[Graph]:
+    yield Graph(pipeline_settings, instance)
+    assert spark.range(1).count() == 1  # runs leave a session alone that was there before
+
+
+@pytest.fixture
+def quiet_broker(database_settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+    """A broker of the test's own: what enters the shared one now lies behind what others sent."""
+    migrate(database_settings)
+    with stack.running(embedded_settings(tmp_path / "stack"), services=("kafka",)) as attached:
+        create_topics(attached)
+        keep_senders_times(attached, INTROSPECTION)
+        pages = PagesSettings(url=str(tmp_path / "pages"))
+        yield database_settings.model_copy(update={"kafka": attached.kafka, "pages": pages})
+
+
+INTROSPECTION = load_catalogue().for_kind(Kind.NODE_INTROSPECTION).topic
+ERRORS = load_catalogue().for_kind(Kind.ERROR_DETECTED).topic
+
+
+def _join(graph: Graph, *nodes: str) -> None:
+    send(graph.settings, [sent(Kind.NODE_INTROSPECTION, node) for node in nodes])
+
+
+def test_a_run_drains_what_waits_and_says_what_it_did(graph: Graph) -> None:
+    _join(graph, "a", "b", "c")
+    send(graph.settings, [sent(Kind.NODE_HEARTBEAT, "a", value=b"not json")])
+    run = graph.run("drain_registration")
+    assert run.success
+    [rows] = run.asset_materializations_for_node("drain_input")
+    assert rows.asset_key == wiring.REGISTRATION_PROJECTIONS
+    found = numbers(rows.metadata)
+    assert (found["read"], found["archived"], found["parked before the log"]) == (4, 3, 1)
+    assert (found["facts"], found["applied"], found["rows"]) == (6, 9, 3)
+    [pages] = run.asset_observations_for_node("drain_input")
+    assert pages.asset_key == wiring.EVENT_PAGES
+    checked = {check.check_name: check for check in run.get_asset_check_evaluations()}
+    assert set(checked) == {"accounting", "fold_keeps_up", "live_equals_replay"}
+    assert all(check.passed for check in checked.values())
+    account = numbers(checked["accounting"].metadata)
+    assert (account["read"], account["parked before the log"], account["folded"]) == (4, 1, 9)
+    assert numbers(checked["live_equals_replay"].metadata)["equal"] == 3
+
+
+@pytest.mark.usefixtures("spark")
+def test_hours_are_backfilled_each_with_its_own_numbers_and_then_closed_by_runs(
+    quiet_broker: Settings, instance: dg.DagsterInstance
+) -> None:
+    graph = Graph(quiet_broker, instance)
+    now = datetime.now(UTC)
+    third, second, last = (hours_ago(now, count) for count in (3, 2, 1))
+    _join_at(graph, third, "a", "b")
+    _join_at(graph, second, "c")
+    _join_at(graph, last, "d")
+
+    tags = partition_range(third, second)
+    archived = graph.materialize(wiring.EVENT_PAGES, tags=tags)
+    found = _materialised(archived, wiring.EVENT_PAGES)
+    assert {key: (hour["read"], hour["pages"]) for key, hour in found.items()} == {
+        hour_key(third): (2, 1),
+        hour_key(second): (1, 1),
+    }
+    assert {check.check_name: check.passed for check in archived.get_asset_check_evaluations()} == {
+        "log_is_whole": True,
+        "pages_are_sound": True,
+    }
+    with open_archive(graph.settings) as archive:
+        assert archive.index.head() == last  # and nothing beyond
+    again = graph.materialize(wiring.EVENT_PAGES, tags=tags)
+    assert _materialised(again, wiring.EVENT_PAGES)[hour_key(second)]["cuts of this run"] == 0
+
+    folded = graph.materialize(wiring.REGISTRATION_PROJECTIONS)
+    [event] = folded.get_asset_materialization_events()
+    assert numbers(event.materialization.metadata)["rows"] == 3
+    history = graph.materialize(wiring.REGISTRATION_HISTORY, tags=tags)
+    kept = _materialised(history, wiring.REGISTRATION_HISTORY)
+    assert {key: hour["nodes"] for key, hour in kept.items()} == {
+        hour_key(third): 2,
+        hour_key(second): 3,
+    }
+
+    drained = graph.run("drain_registration")
+    closed = _materialised(drained, wiring.EVENT_PAGES)
+    assert {key: hour["archived"] for key, hour in closed.items()} == {hour_key(last): 1}
+
+
+def test_an_hour_is_closed_archived_folded_and_kept_in_one_run(graph: Graph) -> None:
+    run = graph.run("close_hour", partition_key=hour_key(hours_ago(datetime.now(UTC), 1)))
+    assert [event.asset_key for event in run.get_asset_materialization_events()] == [
+        wiring.EVENT_PAGES,
+        wiring.REGISTRATION_PROJECTIONS,
+        wiring.REGISTRATION_HISTORY,
+    ]
+
+
+def test_rows_that_are_not_what_the_log_says_are_found_and_rebuilt(graph: Graph) -> None:
+    _join(graph, "a", "b", "c")
+    graph.run("drain_registration")
+    _execute(
+        graph, "UPDATE registration_projections SET node_version = 'forged' WHERE node_name = 'b'"
+    )
+
+    proof = graph.run("prove_registration", raise_on_error=False)
+    assert not proof.success
+    passed = {check.check_name: check.passed for check in proof.get_asset_check_evaluations()}
+    assert [name for name, verdict in passed.items() if not verdict] == ["live_equals_replay"]
+    assert len(passed) == 5
+    found = _check_numbers(proof, "live_equals_replay")
+    assert (found["equal"], found["differing"]) == (2, 1)
+
+    tried = graph.run("rebuild_registration")
+    assert _output_numbers(tried, "rebuild_rows")["differing"] == 1
+    assert not graph.run("prove_registration", raise_on_error=False).success
+
+    swap = {"ops": {"rebuild_rows": {"config": {"dry_run": False}}}}
+    graph.run("rebuild_registration", run_config=swap)
+    proof = graph.run("prove_registration")
+    assert _check_numbers(proof, "live_equals_replay")["equal"] == 3
+    assert _check_numbers(proof, "pages_are_sound")["read pages"] == 2
+
+
+def test_accounts_that_do_not_add_up_fail_the_run(graph: Graph) -> None:
+    _join(graph, "a")
+    graph.run("drain_registration")
+    _execute(graph, "UPDATE batch_outcomes SET read = read + 1, applied = applied + 1")
+    folded = graph.materialize(wiring.REGISTRATION_PROJECTIONS, raise_on_error=False)
+    assert not folded.success
+    checks = {check.check_name: check for check in folded.get_asset_check_evaluations()}
+    assert not checks["accounting"].passed
+    assert checks["accounting"].blocking
+    _join(graph, "b")
+    assert not graph.run("drain_registration", raise_on_error=False).success
+
+
+def test_lag_starts_one_run_at_a_time(graph: Graph) -> None:
+    assert "Nothing waits" in graph.tick("drain_when_behind").skip_message
+    _join(graph, "a")
+    [request] = graph.tick("drain_when_behind", cursor="not a cursor").run_requests
+    assert request.run_key is None  # a key would be good for one run only
+    job = graph.definitions.resolve_job_def("drain_registration")
+    run = graph.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    assert "in flight" in graph.tick("drain_when_behind").skip_message
+    graph.instance.report_run_failed(run)
+    assert "1 runs of drain_registration failed" in graph.tick("drain_when_behind").skip_message
+    assert graph.run("drain_registration").success
+    assert "Nothing waits" in graph.tick("drain_when_behind").skip_message
+
+
+def test_facts_that_wait_and_events_that_are_not_folded_start_a_run_as_well(graph: Graph) -> None:
+    _join(graph, "a")
+    graph.run("drain_registration")
+    assert "Nothing waits" in graph.tick("drain_when_behind").skip_message
+    _execute(graph, "UPDATE fold_cursors SET position = position - 3600000::bigint * 1048576")
+    assert len(graph.tick("drain_when_behind").run_requests) == 1
+    _execute(graph, "UPDATE fold_cursors SET position = position + 3600000::bigint * 1048576")
+    _execute(
+        graph,
+        "INSERT INTO fact_inbox (event_id, domain, entity_id, kind, tenant, occurred_at, payload)"
+        " VALUES (gen_random_uuid(), 'registration', gen_random_uuid(),"
+        " 'registry.node.deregistered', 'acme', now(), '{\"node_id\": \"a\"}')",
+    )
+    assert len(graph.tick("drain_when_behind").run_requests) == 1
+
+
+def test_topics_are_observed_when_they_have_news(graph: Graph) -> None:
+    _join(graph, "a", "b")
+    seen = graph.tick("observe_topics", cursor="{not a cursor")
+    topic = wiring.topic_key(INTROSPECTION)
+    [observation] = [
+        event
+        for event in seen.asset_events
+        if isinstance(event, dg.AssetObservation) and event.asset_key == topic
+    ]
+    found = numbers(observation.metadata)
+    assert (found["lag in events"], found["lag verdict"], found["lost events"]) == (2, "ok", 0)
+    assert found["end offset"] >= 2
+    assert found["retention left in seconds"] > 3600
+    [check] = [
+        event
+        for event in seen.asset_events
+        if isinstance(event, dg.AssetCheckEvaluation) and event.asset_key == topic
+    ]
+    assert check.passed
+    observed = {event.asset_key for event in seen.asset_events}
+    assert observed == {wiring.topic_key(contract.topic) for contract in load_catalogue()}
+    assert "No topic has news" in graph.tick("observe_topics", cursor=seen.cursor).skip_message
+
+
+def test_the_lag_of_one_topic_can_be_checked_by_hand(graph: Graph) -> None:
+    _join(graph, "a")
+    topic = wiring.topic_key(INTROSPECTION)
+    job = graph.definitions.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection=set(),
+        asset_check_selection={dg.AssetCheckKey(topic, "archive_keeps_up")},
+    )
+    [check] = job.execute_in_process(instance=graph.instance).get_asset_check_evaluations()
+    assert check.asset_key == topic
+    assert numbers(check.metadata)["lag in events"] == 1
+
+
+def test_small_pages_are_merged_when_there_are_enough(graph: Graph) -> None:
+    few = graph.settings.pages.model_copy(update={"compact_when": 6})
+    graph = Graph(graph.settings.model_copy(update={"pages": few}), graph.instance)
+    sensor = "compact_when_small_pages_pile_up"
+    for node in "ab":
+        _join(graph, node)
+        graph.run("drain_registration")
+    assert "4 pages are worth merging; 6 start a run" in graph.tick(sensor).skip_message
+    _join(graph, "c")
+    graph.run("drain_registration")
+    assert len(graph.tick(sensor).run_requests) == 1
+
+    trial = {"ops": {"merge_pages": {"config": {"dry_run": True}}}}
+    planned = _output_numbers(graph.run("compact_pages", run_config=trial), "merge_pages")
+    assert (planned["groups"], planned["pages"]) == (1, 6)
+    merged = _output_numbers(graph.run("compact_pages"), "merge_pages")
+    assert (merged["pages"], merged["merged_pages"]) == (6, 1)
+    assert "0 pages are worth merging" in graph.tick(sensor).skip_message
+    assert graph.run("prove_registration").success
+
+    trial = {"ops": {"sweep_pages": {"config": {"dry_run": True}}}}
+    assert _output_numbers(graph.run("sweep_replaced_pages", run_config=trial), "sweep_pages") == {
+        "pages": 0,  # within the grace period
+        "bytes": 0,
+    }
+
+
+def test_the_ledger_forgets_only_what_no_topic_can_deliver_again(graph: Graph) -> None:
+    _join(graph, "a")
+    graph.run("drain_registration")
+    kept = _output_numbers(graph.run("prune_ledger"), "forget_event_ids")
+    assert kept["forgotten ids"] == 1  # the sender's clock is months behind
+    assert _output_numbers(graph.run("prune_ledger"), "forget_event_ids")["forgotten ids"] == 0
+
+
+def test_a_failed_run_becomes_an_event_without_secrets(graph: Graph) -> None:
+    @dg.op
+    def connect() -> None:
+        raise ConnectionError("postgresql://onex:hunter2@db.internal:5432/onex refused us")
+
+    @dg.job
+    def reaches_for_a_server() -> None:
+        connect()
+
+    before = end_positions(graph.settings, [ERRORS])
+    run = reaches_for_a_server.execute_in_process(instance=graph.instance, raise_on_error=False)
+
+    told = graph.tick("publish_failures")
+    assert "No run has failed" in graph.tick("publish_failures", cursor=told.cursor).skip_message
+    graph.tick("publish_failures", cursor="lost")
+    first, again = read_to_end(graph.settings, [ERRORS], before)
+    assert first.key() == run.run_id.encode()
+    event = json.loads(first.value())
+    assert event["event_type"] == Kind.ERROR_DETECTED.event_type
+    assert UUID(event["correlation_id"]) == UUID(run.run_id)
+    assert event["payload"]["error_code"] == "CONNECTION_ERROR"
+    assert event["payload"]["operation"] == "reaches_for_a_server"
+    assert event["payload"]["context"]["step"] == "connect"
+    assert "refused us" in event["payload"]["message"]
+    assert b"hunter2" not in first.value()
+    assert json.loads(again.value())["event_id"] == event["event_id"]
+
+
+def test_a_failure_that_can_not_be_told_now_is_told_later(graph: Graph) -> None:
+    kafka = graph.settings.kafka.model_copy(
+        update={"bootstrap_servers": "127.0.0.1:1", "connect_timeout_seconds": 0.1}
+    )
+    without_broker = Graph(graph.settings.model_copy(update={"kafka": kafka}), graph.instance)
+    assert not without_broker.run("drain_registration", raise_on_error=False).success
+    with pytest.raises(InfraConnectionError):
+        without_broker.tick("publish_failures")
+    before = end_positions(graph.settings, [ERRORS])
+    graph.tick("publish_failures")
+    [event] = read_to_end(graph.settings, [ERRORS], before)
+    assert json.loads(event.value())["payload"]["error_code"] == "INFRA_CONNECTION_ERROR"
+
+
+def _join_at(graph: Graph, hour: datetime, *nodes: str) -> None:
+    sent_at = int(hour.timestamp() * 1000) + 1
+    records = [sent(Kind.NODE_INTROSPECTION, node) for node in nodes]
+    send(graph.settings, [record._replace(timestamp_ms=sent_at) for record in records])
+
+
+def _materialised(
+    run: dg.ExecuteInProcessResult, key: dg.AssetKey
+) -> dict[str | None, dict[str, Any]]:
+    """The numbers of each partition that the run materialised."""
+    events = [event for event in run.all_events if event.is_step_materialization]
+    return {
+        event.partition: numbers(event.step_materialization_data.materialization.metadata)
+        for event in events
+        if event.asset_key == key
+    }
+
+
+def _execute(graph: Graph, statement: str) -> None:
+    with (
+        open_archive(graph.settings) as archive,
+        transaction(archive.engine, archive.breaker) as cursor,
+    ):
+        cursor.execute(statement)
+
+
+def _check_numbers(run: dg.ExecuteInProcessResult, name: str) -> dict[str, Any]:
+    [check] = [found for found in run.get_asset_check_evaluations() if found.check_name == name]
+    return numbers(check.metadata)
+
+
+def _output_numbers(run: dg.ExecuteInProcessResult, op: str) -> dict[str, Any]:
+    [output] = [event for event in run.events_for_node(op) if event.is_successful_output]
+    return numbers(output.step_output_data.metadata)
