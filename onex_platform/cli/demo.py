@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from onex_platform import stack
+from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka import Positions, end_positions, read_to_end
 from onex_platform.engines.migrations import migrate
+from onex_platform.engines.spark import open_session
+from onex_platform.pages.archive import open_archive
+from onex_platform.pipeline import DrainAccount, drain
+from onex_platform.projections.proof import ReplayProof, live_equals_replay
+from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.settings import Settings, load_settings
 from onex_platform.simulate.live import PlayReport, play_to_kafka
 from onex_platform.simulate.plan import DEFAULT_SEED, FleetPlan, plan_for
 from onex_platform.simulate.profiles import PROFILES
+from onex_platform.stack.jars import spark_jars
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
+
+
+@dataclass(frozen=True)
+class RegistryReport:
+    """What the pipeline made of the records, and whether the log bears it out."""
+
+    account: DrainAccount
+    states: dict[EnumRegistrationState, int]
+    proof: ReplayProof
+
 
 # Whole lives within a few seconds: at this speed a node is missed after 1.5 s of silence.
 _SPEED = 60
@@ -31,9 +51,10 @@ _PROFILE = "stormy"
 @click.option("--seconds", type=click.IntRange(min=1), default=12, show_default=True)
 @click.option("--seed", type=int, default=DEFAULT_SEED, show_default=True)
 def command(nodes: int, seconds: int, seed: int) -> None:
-    """Play a simulated fleet to Kafka, read it back and compare; exit code 1 if they differ.
+    """Play a simulated fleet through Kafka, pages and projections, and prove the result.
 
-    Servers that run already are used and left running; those started here are stopped again.
+    The exit code is 1 if a record was lost or if the live rows are not what the log says. Servers
+    that run already are used and left running; those started here are stopped again.
     """
     settings = load_settings()
     plan = plan_for(
@@ -49,7 +70,9 @@ def command(nodes: int, seconds: int, seed: int) -> None:
         before = _prepare_topics(attached)
         played = _play(attached, plan)
         received = _read_back(attached, before)
-    sys.exit(0 if show(played, received) else 1)
+        registry = _run_pipeline(attached)
+    complete = show(played, received)
+    sys.exit(0 if show_registry(registry) and complete else 1)
 
 
 def _prepare_database(settings: Settings) -> None:
@@ -79,6 +102,27 @@ def _read_back(settings: Settings, since: Positions) -> Counter[str]:
     return Counter(str(message.topic()) for message in read_to_end(settings, topics, since))
 
 
+def _run_pipeline(settings: Settings) -> RegistryReport:
+    """Records become pages, pages become rows; then the log is folded again and compared."""
+    _say("Starting Spark")
+    with (
+        open_session(settings, [str(jar) for jar in spark_jars(settings, _say)]) as spark,
+        open_archive(settings) as archive,
+    ):
+        _say("Draining the topics into pages, and the pages onto the rows")
+        account = drain(spark, archive, linger_seconds=0.5, on_progress=_say_progress)
+        _say("Folding the whole log again, to compare")
+        proof = live_equals_replay(spark, archive)
+        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        return RegistryReport(account, reader.count_by_state(), proof)
+
+
+def _say_progress(account: DrainAccount) -> None:
+    _say(
+        f"  {account.read} records read, {account.facts} facts decided, {account.rows} rows written"
+    )
+
+
 def show(played: PlayReport, received: Counter[str]) -> bool:
     """Print what happened; whether every topic gave back as many records as it was sent."""
     console = Console()
@@ -89,6 +133,27 @@ def show(played: PlayReport, received: Counter[str]) -> bool:
     verdict, style = ("equal", "green") if complete else ("not equal", "red")
     console.print(f"{counts}: {verdict}, topic by topic.", style=f"bold {style}")
     return complete
+
+
+def show_registry(report: RegistryReport) -> bool:
+    """Print states, outcomes and the verdict of the proof; whether it holds."""
+    console = Console()
+    console.print(_counts_table("state", "Nodes per state", report.states))
+    console.print(_counts_table("outcome", "Outcomes of all events", report.account.outcomes))
+    proof = report.proof
+    verdict, style = ("equal", "green") if proof.holds else ("not equal", "red")
+    console.print(
+        f"Live rows and the replay of {proof.events} events: {verdict}.", style=f"bold {style}"
+    )
+    return proof.holds
+
+
+def _counts_table(name: str, title: str, counts: Mapping[Any, int]) -> Table:
+    table = Table(name, title=title)
+    table.add_column("number", justify="right")
+    for key, count in counts.items():
+        table.add_row(str(key), str(count))
+    return table
 
 
 def _topics_table(played: PlayReport, received: Counter[str]) -> Table:

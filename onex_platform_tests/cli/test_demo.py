@@ -20,6 +20,7 @@ from onex_platform.simulate.live import PlayReport
 from onex_platform.simulate.records import Summary
 
 _EQUAL = re.compile(r"(\d+) records produced, \1 consumed: equal, topic by topic\.")
+_PROVEN = re.compile(r"Live rows and the replay of \d+ events: equal\.")
 
 
 @pytest.fixture
@@ -32,6 +33,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_the_fleet_comes_back_as_it_was_played(folder: Path) -> None:
     output = _require_success(_start(folder, "demo", "--nodes", "30", "--seconds", "6"))
     assert _EQUAL.search(output)
+    assert _PROVEN.search(output)
     assert "Lives per scenario" in output
 
 
@@ -42,6 +44,7 @@ def test_servers_that_run_already_are_used_and_left_running(folder: Path) -> Non
         for _ in range(2):  # the second run does not count what the first one wrote
             output = _require_success(_start(folder, "demo", "--nodes", "10", "--seconds", "2"))
             assert _EQUAL.search(output)
+            assert _PROVEN.search(output)
         _require_success(_start(folder, "stack", "status"))
     finally:
         _require_success(_start(folder, "stack", "down"))
@@ -98,7 +101,7 @@ def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _require_success(command: subprocess.Popen[str]) -> str:
-    output, progress = command.communicate(timeout=120)
+    output, progress = command.communicate(timeout=240)
     assert command.returncode == 0, output + progress
     return output
 
