@@ -11,6 +11,7 @@ from binascii import b2a_base64
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, chain, count, islice
 from pathlib import Path
 from typing import Protocol
 
@@ -35,21 +36,17 @@ SCHEMA = pa.schema(
     ]
 )
 COMPRESSION = "zstd"
-ROWS_PER_GROUP = 65_536
-_BYTES_PER_GROUP = 64 * 1024 * 1024
+ROWS_PER_GROUP = 32_768
 
 
 class Offsets:
-    """The next offset of each partition."""
+    """Numbers the records of each partition from 0."""
 
     def __init__(self) -> None:
-        self._next: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self._counts: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(count)
 
-    def take(self, record: Record) -> int:
-        place = record.topic, record.partition
-        offset = self._next[place]
-        self._next[place] = offset + 1
-        return offset
+    def take(self, topic: str, partition: int) -> int:
+        return next(self._counts[topic, partition])
 
 
 class _Writer(Protocol):
@@ -129,44 +126,32 @@ def _complete_or_absent(path: Path) -> Iterator[_Writer]:
 
 
 def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Lists of records, bounded in number and in bytes."""
-    group: list[Record] = []
-    size = 0
-    for record in records:
-        group.append(record)
-        size += len(record.value or b"")
-        if len(group) == ROWS_PER_GROUP or size > _BYTES_PER_GROUP:
-            yield group
-            group, size = [], 0
-    if group:
+    left = iter(records)
+    while group := list(islice(left, ROWS_PER_GROUP)):
         yield group
 
 
 def _batch(records: list[Record], offsets: Offsets) -> pa.RecordBatch:
-    columns = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
+    taken = [offsets.take(record.topic, record.partition) for record in records]
     return pa.record_batch(
         [
-            pa.array(columns["key"], pa.binary()),
-            pa.array(columns["value"], pa.binary()),
-            pa.array(columns["topic"], pa.string()),
-            pa.array(columns["partition"], pa.int32()),
-            pa.array(map(offsets.take, records), pa.int64(), size=len(records)),
-            pa.array(columns["time_ms"], SCHEMA.field("timestamp").type),
-            pa.array(map(int, columns["append_time"]), pa.int32(), size=len(records)),
-            _headers(columns["headers"]),
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+            pa.array([record.topic for record in records], pa.string()),
+            pa.array([record.partition for record in records], pa.int32()),
+            pa.array(taken, pa.int64()),
+            pa.array([record.time_ms for record in records], SCHEMA.field("timestamp").type),
+            pa.array([record.append_time for record in records], pa.bool_()).cast(pa.int32()),
+            _headers([record.headers for record in records]),
         ],
         schema=SCHEMA,
     )
 
 
 def _headers(rows: Sequence[Headers]) -> pa.Array:
-    """Lists of pairs, put together by offsets; no header at all is null, as Spark has it."""
-    ends: list[int | None] = [0]
-    flat: list[tuple[str, bytes]] = []
-    for headers in rows:
-        flat.extend(headers)
-        ends.append(len(flat))
-    starts = [None if not headers else end for headers, end in zip(rows, ends, strict=False)]
+    """Lists of pairs, put together by their lengths; no header at all is null, as Spark has it."""
+    lengths = [len(headers) for headers in rows]
+    flat = list(chain.from_iterable(rows))
     pairs = pa.StructArray.from_arrays(
         [
             pa.array([name for name, _ in flat], pa.string()),
@@ -174,7 +159,8 @@ def _headers(rows: Sequence[Headers]) -> pa.Array:
         ],
         ["key", "value"],
     )
-    return pa.ListArray.from_arrays(pa.array([*starts, len(flat)], pa.int32()), pairs)
+    ends = pa.array(accumulate(lengths, initial=0), pa.int32(), size=len(rows) + 1)
+    return pa.ListArray.from_arrays(ends, pairs, mask=pa.array([n == 0 for n in lengths]))
 
 
 def _line(record: Record, offsets: Offsets) -> str:
@@ -185,7 +171,7 @@ def _line(record: Record, offsets: Offsets) -> str:
     value = "null" if record.value is None else f'"{_base64(record.value)}"'
     return (
         f'{{"key":"{_base64(record.key)}","value":{value},"topic":"{record.topic}"'
-        f',"partition":{record.partition},"offset":{offsets.take(record)}'
+        f',"partition":{record.partition},"offset":{offsets.take(record.topic, record.partition)}'
         f',"timestamp":"{time_text(record.time_ms)}","timestampType":{record.append_time:d}'
         f',"headers":{f"[{headers}]" if headers else "null"}}}\n'
     )

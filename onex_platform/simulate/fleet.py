@@ -191,7 +191,6 @@ class Fleet:
         if isinstance(step, Expire):
             return max(time_ms, self._expiry_ms(node)) + self._draw(_SCAN)
         node.beats_until_ms = time_ms + self._draw(step.lasts)
-        node.held_up = True  # so the first one is on time: registration grants less than a beat
         return time_ms + self._draw(_FIRST_BEAT)
 
     def _begin_script(self, node: Node) -> None:

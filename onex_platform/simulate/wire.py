@@ -15,18 +15,19 @@ from pydantic_core import to_json
 from onex_platform.domain.events import EnumEventKind
 
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECONDS = [f".{number:03d}Z" for number in range(1000)]
 
 
 def uuid_text(bits: int) -> str:
     """A version 4 UUID made of 128 random bits."""
-    digits = f"{bits:032x}"
-    variant = "89ab"[bits & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    digits = bits.to_bytes(16, "big").hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def time_text(time_ms: int) -> str:
     """RFC 3339, in UTC, with milliseconds."""
-    return f"{_second_text(time_ms // 1000)}.{time_ms % 1000:03d}Z"
+    seconds, milliseconds = divmod(time_ms, 1000)
+    return _second_text(seconds) + _MILLISECONDS[milliseconds]
 
 
 @lru_cache(maxsize=256)

@@ -86,7 +86,7 @@ def read(records: Iterable[RawRecord], plan: FleetPlan) -> Reading:
 
 def with_offsets(records: Iterable[Record]) -> Iterator[RawRecord]:
     offsets = Offsets()
-    return (raw(record, offsets.take(record)) for record in records)
+    return (raw(record, offsets.take(record.topic, record.partition)) for record in records)
 
 
 def read_fleet(fleet: Fleet) -> Reading:

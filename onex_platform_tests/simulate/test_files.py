@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +95,6 @@ def test_a_file_is_written_in_groups_of_bounded_size(
     sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     assert sizes == [1000, 1000, 1000, 500]
     assert told == [1000, 2000, 3000, 3500]
-
-
-def test_few_large_records_close_a_group_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_BYTES_PER_GROUP", 2000)
-    records = list(islice(Fleet(PLAN, routes()), 50))
-    groups = list(files._groups(records))
-    assert [record for group in groups for record in group] == records
-    assert len(groups) > 4
 
 
 def test_an_interrupted_history_leaves_no_file(tmp_path: Path) -> None:
