@@ -7,14 +7,15 @@ rows, columns and indexes:
 
 - bare: COPY into a staging table and one upsert of the same bytes; no guard, outbox, cursor, counts
 - store: `ProjectorRegistration.persist_batch` of the same changes
-- executemany: the same upsert by SQLAlchemy, parameters prepared beforehand
+- executemany: the same upsert by SQLAlchemy
 - heartbeats: `persist_batch` of as many heartbeats
 - heartbeats in one table: COPY and upsert of the same heartbeats into a table with all the indexes,
   which is what the registration schema would be without the narrow table beside it
 
-Every table is vacuumed before its turn. The first round warms up and does not count; the embedded
-server takes no checkpoint meanwhile. Medians of the wall seconds; the ratios are what to compare
-between machines.
+All start from the same list of changes. Every table is vacuumed before its turn. The first round
+warms up and does not count; the embedded server takes no checkpoint meanwhile. Medians of wall
+seconds, and of the seconds that client and server computed, which a busy machine distorts less. The
+ratios are what to compare between machines.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import click
+import psutil
 from pydantic import SecretStr
 from sqlalchemy import MetaData, Table, make_url
 from sqlalchemy.dialects.postgresql import insert
@@ -61,6 +63,11 @@ KEY = ("entity_id", "domain")
 CHUNK = 100_000
 
 
+class Seconds(NamedTuple):
+    wall: float
+    cpu: float
+
+
 @dataclass
 class Bench:
     """The engine, the projector, and how far the log is folded."""
@@ -69,6 +76,17 @@ class Bench:
     projector: ProjectorRegistration
     breaker: CircuitBreaker
     position: int = 0
+
+    def cpu_seconds(self) -> float:
+        """What this process and its server session, if that is on this machine, have computed."""
+        with self.engine.connect() as connection:
+            backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        try:
+            session = psutil.Process(backend)
+            times = session.cpu_times() if session.name() == "postgres" else None
+        except psutil.NoSuchProcess:
+            times = None
+        return time.process_time() + (times.user + times.system if times else 0)
 
     def administer(self, *statements: str) -> None:
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -161,7 +179,7 @@ def heartbeats_in_one_table(bench: Bench, changes: list[RowChange]) -> None:
         )
 
 
-def prepare_executemany(bench: Bench) -> Callable[[list[dict[str, Any]]], None]:
+def prepare_executemany(bench: Bench) -> Callable[[list[RowChange]], None]:
     table = Table(MANY, MetaData(), autoload_with=bench.engine)
     statement = insert(table)
     statement = statement.on_conflict_do_update(
@@ -169,9 +187,9 @@ def prepare_executemany(bench: Bench) -> Callable[[list[dict[str, Any]]], None]:
         set_={name: statement.excluded[name] for name in WIDE_COLUMNS if name not in KEY},
     )
 
-    def run(parameters: list[dict[str, Any]]) -> None:
+    def run(changes: list[RowChange]) -> None:
         with bench.engine.begin() as connection:
-            connection.execute(statement, parameters)
+            connection.execute(statement, as_parameters(changes))
 
     return run
 
@@ -218,16 +236,17 @@ def fill(bench: Bench, rows: int) -> None:
     )
 
 
-def measure(bench: Bench, rows: int, table_rows: int, rounds: int) -> dict[str, float]:
+def measure(bench: Bench, rows: int, table_rows: int, rounds: int) -> dict[str, Seconds]:
     """Median seconds of each contestant, taken in turns."""
     run_executemany = prepare_executemany(bench)
-    seconds: dict[str, list[float]] = {}
+    taken: dict[str, list[Seconds]] = {}
 
-    def turn(name: str, tables: str, work: Callable[[], object]) -> None:
-        bench.administer(f"VACUUM {tables}")
-        started = time.perf_counter()
+    def turn(name: str, table: str, work: Callable[[], object]) -> None:
+        bench.administer(f"VACUUM {table}")
+        computed, started = bench.cpu_seconds(), time.perf_counter()
         work()
-        seconds.setdefault(name, []).append(time.perf_counter() - started)
+        wall = time.perf_counter() - started
+        taken.setdefault(name, []).append(Seconds(wall, bench.cpu_seconds() - computed))
 
     for _ in range(1 + rounds):
         changes = [
@@ -238,10 +257,9 @@ def measure(bench: Bench, rows: int, table_rows: int, rounds: int) -> dict[str, 
             )
             for number in random.sample(range(table_rows), rows)
         ]
-        parameters = as_parameters(changes)
         turn("bare", BARE, lambda c=changes: bare(bench, c))
         turn("store", "registration_projections", lambda c=changes: bench.write(c))
-        turn("executemany", MANY, lambda p=parameters: run_executemany(p))
+        turn("executemany", MANY, lambda c=changes: run_executemany(c))
         beats = [
             replace(
                 change,
@@ -253,19 +271,31 @@ def measure(bench: Bench, rows: int, table_rows: int, rounds: int) -> dict[str, 
         ]
         turn("heartbeats", "registration_liveness", lambda b=beats: bench.write(b))
         turn("in one table", ONE_TABLE, lambda b=beats: heartbeats_in_one_table(bench, b))
-    return {name: statistics.median(each[1:]) for name, each in seconds.items()}
+    return {
+        name: Seconds(*map(statistics.median, zip(*counted[1:], strict=True)))
+        for name, counted in taken.items()
+    }
 
 
-def report(rows: int, table_rows: int, medians: dict[str, float]) -> None:
+def report(rows: int, table_rows: int, medians: dict[str, Seconds]) -> None:
     print(f"\n{rows} changes on a table of {table_rows} rows")
     for name, seconds in medians.items():
-        print(f"  {name:<14} {seconds:7.2f} s  {rows / seconds:10,.0f} rows/s")
-    store = medians["store"]
-    print(f"  the store works at {medians['bare'] / store:.2f} of the bare rate")
-    print(f"  the store is {medians['executemany'] / store:.1f} times executemany")
-    print(f"  a heartbeat batch is {store / medians['heartbeats']:.1f} times a full-row batch")
-    one_table = medians["in one table"] / medians["heartbeats"]
-    print(f"  and {one_table:.1f} times the same heartbeats in one wide table")
+        rate = rows / seconds.wall
+        print(
+            f"  {name:<14} {seconds.wall:7.2f} s {rate:9,.0f} rows/s {seconds.cpu:7.2f} s computed"
+        )
+
+    def ratio(slower: str, faster: str) -> str:
+        wall, cpu = (a / b for a, b in zip(medians[slower], medians[faster], strict=True))
+        return f"{wall:.2f} (computed: {cpu:.2f})"
+
+    print(f"  the store's rate by the bare one: {ratio('bare', 'store')}")
+    print(f"  the store's rate by executemany's: {ratio('executemany', 'store')}")
+    print(f"  heartbeats' rate by full rows': {ratio('store', 'heartbeats')}")
+    print(
+        f"  heartbeats' rate by theirs in one table: {ratio('in one table', 'heartbeats')}",
+        flush=True,
+    )
 
 
 @contextmanager
