@@ -125,8 +125,11 @@ def configure_logging(level: str = "INFO", style: Literal["console", "json"] = "
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # What yoyo tells at INFO, the command that migrates says itself.
-    logging.getLogger("yoyo").setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)
+    # What these tell at INFO, the command that uses them says itself, or nobody needs to know.
+    for talkative in ("yoyo", "py4j"):
+        logging.getLogger(talkative).setLevel(
+            logging.DEBUG if level == "DEBUG" else logging.WARNING
+        )
 
 
 def get_logger(name: str) -> Any:
