@@ -32,13 +32,14 @@ from onex_platform.pages.entry import (
     events_of,
     parked_of,
 )
-from onex_platform.pages.format import EncodedPage, EnumPageReason, PageMetadata, PageWriter
-from onex_platform.pages.index import CutAccount, PageIndex, StoredPage
+from onex_platform.pages.format import EncodedPage, EnumPageReason, PageWriter
+from onex_platform.pages.index import CutAccount, PageIndex
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.numbering import enter_log
+from onex_platform.pages.reports import PAGE_FIELDS, reported_pages, store_page
 from onex_platform.pages.schema import ENTRY_SCHEMA, bucket_of
 from onex_platform.pages.staging import DuplicateAcrossTasksError, stage
-from onex_platform.pages.store import PageStore, page_key
+from onex_platform.pages.store import PageStore
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
 
@@ -53,10 +54,7 @@ _TICK = timedelta(milliseconds=1)
 # What a task reports: a page that it wrote, or the rest of its account.
 _REPORT = pa.schema(
     [
-        pa.field("page", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("encoded_bytes", pa.int64(), nullable=False),
-        pa.field("checksum", pa.string()),
+        *PAGE_FIELDS,
         pa.field("duplicates", pa.int64(), nullable=False),
         pa.field("parked", pa.int64(), nullable=False),
     ]
@@ -100,16 +98,7 @@ def _ingest(
         with effect("ingest.write_pages"):
             writer = _page_writer(job, one_page=tasks == 1)
             reports = entries.mapInArrow(writer, spark_type(_REPORT)).collect()
-    pages = [
-        StoredPage(
-            PageMetadata.model_validate_json(report.page),
-            report.key,
-            report.encoded_bytes,
-            report.checksum,
-        )
-        for report in reports
-        if report.page is not None
-    ]
+    pages = reported_pages(reports)
     account = CutAccount(
         archived=sum(page.metadata.event_count for page in pages),
         parked=sum(report.parked for report in reports),
@@ -200,14 +189,7 @@ def _write_task(
         engine.dispose()
     store = PageStore(job.store_url)
     reports = [
-        {
-            "page": page.metadata.model_dump_json(),
-            "key": _store_page(store, page),
-            "encoded_bytes": len(page.data),
-            "checksum": page.checksum,
-            "duplicates": 0,
-            "parked": 0,
-        }
+        {**store_page(store, page), "duplicates": 0, "parked": 0}
         for page in _pages(job, events, one_page)
     ]
     duplicates = pa.compute.sum(events["duplicate"]).as_py() or 0
@@ -241,12 +223,6 @@ def _finish(job: IngestJob, writer: PageWriter) -> EncodedPage:
 def period_of(cut: Cut) -> datetime:
     """The hour that a cut belongs to; a cut never spans two."""
     return (cut.instant - _TICK).replace(minute=0, second=0, microsecond=0)
-
-
-def _store_page(store: PageStore, page: EncodedPage) -> str:
-    key = page_key(page.metadata)
-    store.create(key, page.data)
-    return key
 
 
 def spark_type(schema: pa.Schema) -> Any:

@@ -25,13 +25,14 @@ from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive, durations
-from onex_platform.pages.format import EnumPageReason, PageMetadata, PageWriter
-from onex_platform.pages.index import StoredPage, insert_pages
+from onex_platform.pages.format import EnumPageReason, PageWriter
+from onex_platform.pages.index import insert_pages
 from onex_platform.pages.ingest import ArrowTask, spark_type
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.replay import PageRef, chunks_of, read_chunk
+from onex_platform.pages.reports import PAGE_FIELDS, reported_pages, store_page
 from onex_platform.pages.schema import to_table
-from onex_platform.pages.store import PageStore, page_key
+from onex_platform.pages.store import PageStore
 from onex_platform.projections import accounts
 from onex_platform.projections.cursors import fold_position, move_fold_cursor
 from onex_platform.projections.handover import hand_over, take_over
@@ -49,10 +50,7 @@ WRITER = "registry"
 # What a task reports: its page of facts if it wrote one, and its account.
 _REPORT = pa.schema(
     [
-        pa.field("page", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("encoded_bytes", pa.int64(), nullable=False),
-        pa.field("checksum", pa.string()),
+        *PAGE_FIELDS,
         pa.field("staged", pa.int64(), nullable=False),
         pa.field("facts", pa.int64(), nullable=False),
         *(pa.field(outcome.value, pa.int64(), nullable=False) for outcome in EnumOutcome),
@@ -133,16 +131,7 @@ def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBat
         {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
     )
     facts = sum(report.facts for report in reports)
-    pages = [
-        StoredPage(
-            PageMetadata.model_validate_json(report.page),
-            report.key,
-            report.encoded_bytes,
-            report.checksum,
-        )
-        for report in reports
-        if report.page is not None
-    ]
+    pages = reported_pages(reports)
     with transaction(archive.engine, archive.breaker) as cursor:
         if not move_fold_cursor(cursor, job.domain, job.start, job.end):
             cursor.connection.rollback()
@@ -252,14 +241,7 @@ def _write_facts(job: FoldJob, store: PageStore, folds: dict[int, BucketFold]) -
         buckets=job.buckets,
         period=last.replace(minute=0, second=0, microsecond=0),
     )
-    key = page_key(page.metadata)
-    store.create(key, page.data)
-    return {
-        "page": page.metadata.model_dump_json(),
-        "key": key,
-        "encoded_bytes": len(page.data),
-        "checksum": page.checksum,
-    }
+    return store_page(store, page)
 
 
 def policy_of(settings: Settings) -> RegistrationPolicy | None:

@@ -1,0 +1,45 @@
+"""How a Spark task tells the driver which pages it wrote: the same for ingest and reducer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from onex_platform.pages.format import EncodedPage, PageMetadata
+from onex_platform.pages.index import StoredPage
+from onex_platform.pages.store import PageStore, page_key
+
+PAGE_FIELDS = (
+    pa.field("page", pa.string()),  # null: a report without a page
+    pa.field("key", pa.string()),
+    pa.field("encoded_bytes", pa.int64(), nullable=False),
+    pa.field("checksum", pa.string()),
+)
+
+
+def store_page(store: PageStore, page: EncodedPage) -> dict[str, Any]:
+    """Store a page, and what to report of it."""
+    key = page_key(page.metadata)
+    store.create(key, page.data)
+    return {
+        "page": page.metadata.model_dump_json(),
+        "key": key,
+        "encoded_bytes": len(page.data),
+        "checksum": page.checksum,
+    }
+
+
+def reported_pages(reports: Iterable[Any]) -> list[StoredPage]:
+    """The pages that tasks reported."""
+    return [
+        StoredPage(
+            PageMetadata.model_validate_json(report.page),
+            report.key,
+            report.encoded_bytes,
+            report.checksum,
+        )
+        for report in reports
+        if report.page is not None
+    ]
