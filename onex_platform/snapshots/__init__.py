@@ -1,0 +1,1 @@
+"""The snapshots: the registry as a compacted topic that everybody reads without asking us."""
