@@ -81,6 +81,13 @@ def spark(stack_settings: Settings) -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.fixture(scope="session")
+def remote_spark(stack_settings: Settings) -> Iterator[Settings]:
+    """A Spark Connect server: a killed client leaves it, and whatever it was doing, running."""
+    with stack.running(stack_settings, services=("spark",)) as attached:
+        yield attached
+
+
 @pytest.fixture
 def pipeline_settings(database_settings: Settings, tmp_path: Path) -> Settings:
     """The shared broker, a database and an archive of the test's own, and nothing to read yet."""

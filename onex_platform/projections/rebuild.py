@@ -109,7 +109,8 @@ class Rebuild:
         end = folded_to(self._archive)
         if end == self.position:
             return False
-        self._fold(end, THE_BEGINNING, catches_up=True)
+        with effect("rebuild.catch_up"):
+            self._fold(end, THE_BEGINNING, catches_up=True)
         return True
 
     def compare(self) -> Comparison:
@@ -131,7 +132,8 @@ class Rebuild:
             transaction(archive.engine, archive.breaker) as cursor,
         ):
             take_turn(cursor, archive.domain)
-            self.catch_up()
+            with effect("rebuild.last_catch_up"):
+                self.catch_up()
             comparison = self._compare(cursor)
             self._refuse_unless_sound(cursor, comparison, at_most)
             with effect("rebuild.write_rows"):

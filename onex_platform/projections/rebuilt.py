@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one, session_lock, transaction
 from onex_platform.errors import OnexError
+from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
 from onex_platform.projections.replaying import Scope
 from onex_platform.projections.rows import LIVENESS_COLUMNS, WIDE_COLUMNS
@@ -135,7 +136,10 @@ def side_table(archive: PageArchive) -> Iterator[UUID]:
     """The id of an empty side table for the block; what rebuilds left that died is removed."""
     rebuild_id = uuid4()
     with session_lock(archive.engine, archive.breaker, _lock_key(rebuild_id)):
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with (
+            effect("rebuild.begin"),
+            transaction(archive.engine, archive.breaker) as cursor,
+        ):
             _discard_abandoned(cursor)
             cursor.execute(
                 "INSERT INTO rebuilds (rebuild_id, domain) VALUES (%s, %s)",
@@ -144,7 +148,10 @@ def side_table(archive: PageArchive) -> Iterator[UUID]:
         try:
             yield rebuild_id
         finally:
-            with transaction(archive.engine, archive.breaker) as cursor:
+            with (
+                effect("rebuild.discard"),
+                transaction(archive.engine, archive.breaker) as cursor,
+            ):
                 _discard(cursor, rebuild_id)
 
 

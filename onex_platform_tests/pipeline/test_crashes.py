@@ -6,12 +6,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from onex_platform import stack
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.postgres import transaction
 from onex_platform.environment import child_environment
@@ -47,13 +45,6 @@ with open_session(settings, []) as spark, open_archive(settings) as archive:
     drain(spark, archive, linger_seconds=0.1)
 """
 EFFECTS = ("ingest.write_pages", "ingest.commit_cut", "reduce.hand_over", "reduce.commit_batch")
-
-
-@pytest.fixture(scope="module")
-def remote_spark(stack_settings: Settings) -> Iterator[Settings]:
-    """A Spark Connect server: a killed client leaves it, and whatever it was doing, running."""
-    with stack.running(stack_settings, services=("spark",)) as attached:
-        yield attached
 
 
 @pytest.mark.parametrize("effect", EFFECTS)

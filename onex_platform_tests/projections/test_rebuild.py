@@ -12,8 +12,9 @@ import pytest
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres import transaction
+from onex_platform.engines.postgres import Cursor, transaction
 from onex_platform.pages.archive import PageArchive
+from onex_platform.projections.cursors import take_turn
 from onex_platform.projections.proof import batch_accounts, live_equals_replay
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild import RebuildRefusedError, open_rebuild
@@ -61,12 +62,16 @@ def physical(archive: PageArchive, *tables: str) -> dict[str, list[str]]:
         }
 
 
+def fold(spark: SparkSession, archive: PageArchive) -> bool:
+    """Fold what the log has beyond the rows; whether there was something."""
+    batch = fold_log(spark, archive, datetime.now(UTC), policy_of(archive.settings))
+    return batch is not None and batch.committed
+
+
 def go_on(spark: SparkSession, archive: PageArchive, seconds: float, records: list[Any]) -> None:
     """The pipeline takes another cut and folds it."""
     take_cut(archive, records, at(seconds))
-    batch = fold_log(spark, archive, datetime.now(UTC), policy_of(archive.settings))
-    assert batch is not None
-    assert batch.committed
+    assert fold(spark, archive)
 
 
 def joining(number: int, seconds: float, offset: int) -> list[Any]:
@@ -182,6 +187,25 @@ def test_events_that_arrive_meanwhile_are_caught_up_with(
         key: row.domain_columns() for key, row in replayed(live).items()
     }
     assert len(live_rows(live)) == NODES + 1
+
+
+def test_events_that_arrive_before_the_turn_is_taken_are_caught_up_with_under_it(
+    spark: SparkSession, live: PageArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_turn_late(cursor: Cursor, domain: str) -> None:
+        beat = record(Kind.NODE_HEARTBEAT, 150, offset=960, node_id="node-1")
+        go_on(spark, live, 200, [beat, *joining(50, 120, 1000)])
+        take_turn(cursor, domain)
+
+    damage(live)
+    with open_rebuild(spark, live) as rebuild:
+        monkeypatch.setattr("onex_platform.projections.rebuild.take_turn", take_turn_late)
+        swapped = rebuild.swap()
+    assert (swapped.moved_on, swapped.changes, swapped.equal) == (0, 4, NODES - 2)
+    # The beat moved node-1 on, but did not put its version right: only the swap does.
+    assert {key: row.domain_columns() for key, row in live_rows(live).items()} == {
+        key: row.domain_columns() for key, row in replayed(live).items()
+    }
 
 
 def test_one_node_is_rebuilt_and_no_other(spark: SparkSession, live: PageArchive) -> None:
