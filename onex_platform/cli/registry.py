@@ -35,6 +35,10 @@ from onex_platform.stack import attach
 _COLUMNS = ("entity_id", "node_name", "tenant", "node_type", "current_state", "last_heartbeat_at")
 
 
+# Positions count from 1970 on and end, with 63 bits, in 2248.
+_YEARS = range(1971, 2248)
+
+
 class _Instant(click.ParamType[datetime]):
     name = "time"
 
@@ -45,6 +49,8 @@ class _Instant(click.ParamType[datetime]):
             self.fail(f"{value!r} is no time; write it like 2026-03-01T12:00:00Z.", param, ctx)
         if moment.tzinfo is None:
             self.fail(f"{value!r} has no time zone; add Z for UTC.", param, ctx)
+        if moment.year not in _YEARS:
+            self.fail(f"{value!r} is outside of the log, which begins after 1970.", param, ctx)
         return moment.astimezone(UTC)
 
 
@@ -121,6 +127,9 @@ def as_of_command(
 
     It is what the log held before that moment, from the nearest stored hour on.
     """
+    _refuse_without_node(node, tenant)
+    if node is not None and rows:
+        raise ConfigurationError("--rows is about the fleet; leave out --node or --rows.")
     with _archive() as archive:
         if node is not None:
             _show_node(
@@ -180,9 +189,19 @@ def rebuild_command(
 
     The pipeline goes on meanwhile. Exit code 1 if a dry run finds a difference.
     """
-    with _archive() as archive, open_session(archive.settings, []) as spark:
+    _refuse_without_node(node, tenant)
+    if node is not None and (since or until):
+        raise ConfigurationError("--node and a time window exclude each other.")
+    if since and until and until <= since:
+        raise ConfigurationError(
+            f"--until {until.isoformat()} is not after --since {since.isoformat()}."
+        )
+    with _archive() as archive:
         scope = _scope(archive, node, tenant, since, until)
-        with open_rebuild(spark, archive, scope) as rebuild:
+        with (
+            open_session(archive.settings, []) as spark,
+            open_rebuild(spark, archive, scope) as rebuild,
+        ):
             rebuild.catch_up()
             comparison = rebuild.compare()
             _show_comparison(comparison, rebuild.events, as_json)
@@ -214,6 +233,13 @@ def _entity(archive: PageArchive, node: str, tenant: str | None) -> UUID:
         raise ConfigurationError(f"{error}.") from None
 
 
+def _refuse_without_node(node: str | None, tenant: str | None) -> None:
+    if tenant is not None and node is None:
+        raise ConfigurationError(
+            "--tenant only tells whose node --node is.", hint="Add --node, or leave it out."
+        )
+
+
 def _scope(
     archive: PageArchive,
     node: str | None,
@@ -222,8 +248,6 @@ def _scope(
     until: datetime | None,
 ) -> Scope:
     if node is not None:
-        if since or until:
-            raise ConfigurationError("--node and a time window exclude each other.")
         return Scope(nodes=frozenset({_entity(archive, node, tenant)}))
     if since is None and until is None:
         return EVERYTHING
