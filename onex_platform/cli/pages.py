@@ -122,20 +122,26 @@ def verify_command(sample: int | None, delete_orphans: bool, as_json: bool) -> N
 def skip_lost_command(yes: bool) -> None:
     """Go on behind records that the broker deleted before they were archived.
 
-    They are gone; what is given up stays on record, and `onex pages verify` counts it.
+    They are gone; what is given up stays on record, and `onex pages verify` counts it. A topic that
+    was made anew or cut short is read from its beginning.
     """
     with _archive("postgres", "kafka") as archive:
         lost = losses.find_losses(archive)
         if not lost:
             click.echo("Nothing is lost.")
             return
-        for place, span in lost.items():
+        for place, span in lost.deleted.items():
             click.echo(f"lost  {place} {span}")
+        for place, restart in lost.restarted.items():
+            click.echo(f"made anew or cut short  {place} {restart}")
         if not yes:
             click.confirm("Go on without these records?", abort=True)
         losses.accept_losses(archive, lost)
-    records = sum(span.end - span.start for span in lost.values())
-    click.echo(f"Reading goes on behind {records} lost offsets.")
+    if lost.deleted:
+        records = sum(span.end - span.start for span in lost.deleted.values())
+        click.echo(f"Reading goes on behind {records} lost offsets.")
+    if lost.restarted:
+        click.echo(f"Reading begins anew in {len(lost.restarted)} partitions.")
 
 
 @contextmanager

@@ -29,6 +29,13 @@ def archive_keeps_up(state: TopicState) -> Verdict:
         return Verdict(
             False, f"{lag.lost} records were deleted before they were archived.", numbers
         )
+    if lag.restarted:
+        return Verdict(
+            False,
+            f"{lag.restarted} partitions end before the offset that comes next: the topic was made"
+            " anew or cut short. `onex pages skip-lost` reads it from its beginning.",
+            numbers,
+        )
     if lag.endangered:
         left = lag.retention_left
         return Verdict(False, f"Records that are not archived may be deleted in {left}.", numbers)
@@ -45,6 +52,7 @@ def log_is_whole(account: LogAccount) -> Verdict:
         "cuts": account.cuts,
         "offsets": account.offsets,
         "lost offsets": account.lost_offsets,
+        "offset restarts": account.restarts,
         "events": account.events,
     }
     return _verdict("Every offset and every event is there once.", account.faults, numbers)
@@ -78,6 +86,7 @@ def topic_numbers(state: TopicState) -> dict[str, Number]:
             "lag in seconds": state.lag.seconds,
             "lag verdict": state.lag.verdict.value,
             "lost events": state.lag.lost,
+            "restarted partitions": state.lag.restarted,
         }
         if state.lag.retention_left is not None:
             numbers["retention left in seconds"] = state.lag.retention_left.total_seconds()

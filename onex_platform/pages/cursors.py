@@ -25,6 +25,17 @@ class CursorMove:
             raise ValueError(f"{self} moves backwards")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class CursorRestart:
+    """An input partition whose offsets began anew: the offset that we believed to be next, and
+    the one that it begins with."""
+
+    topic: str
+    partition: int
+    expected: int
+    next_offset: int
+
+
 def consumer_offsets(cursor: Cursor, domain: str) -> Mapping[tuple[str, int], int]:
     """The next offset of every input partition that was read before."""
     query = "SELECT topic, partition, next_offset FROM consumer_cursors WHERE domain = %s"
@@ -53,3 +64,23 @@ def move_consumer_cursors(cursor: Cursor, domain: str, moves: Iterable[CursorMov
         further,
     )
     return not further or cursor.rowcount == len(further)
+
+
+def restart_consumer_cursors(
+    cursor: Cursor, domain: str, restarts: Iterable[CursorRestart]
+) -> bool:
+    """Begin a new generation of these partitions' offsets; False, and the caller rolls back, if a
+    cursor is not where we believed."""
+    for restart in sorted(restarts):
+        cursor.execute(
+            "WITH ended AS (UPDATE consumer_cursors"
+            " SET next_offset = %(next_offset)s, generation = generation + 1, moved_at = now()"
+            " WHERE domain = %(domain)s AND topic = %(topic)s AND partition = %(partition)s"
+            " AND next_offset = %(expected)s RETURNING generation - 1 AS generation)"
+            " INSERT INTO offset_restarts (domain, topic, partition, generation, next_offset)"
+            " SELECT %(domain)s, %(topic)s, %(partition)s, generation, %(expected)s FROM ended",
+            {"domain": domain, **asdict(restart)},
+        )
+        if cursor.rowcount != 1:
+            return False
+    return True

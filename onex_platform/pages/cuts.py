@@ -7,6 +7,7 @@ later cut. Too large a backlog is cut at an earlier instant, never at a part of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -40,6 +41,28 @@ class OffsetRange(NamedTuple):
         return f"offsets {self.start} to {self.end - 1}"
 
 
+class Restart(NamedTuple):
+    """A partition that ends before the offset that comes next, with what it holds."""
+
+    expected: int
+    held: OffsetRange
+
+    def __str__(self) -> str:
+        holds = str(self.held) if self.held.end > self.held.start else "nothing"
+        return f"holds {holds}, but offset {self.expected} comes next"
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What stands between the archive and the next record of some partitions."""
+
+    deleted: Mapping[Place, OffsetRange] = field(default_factory=dict)
+    restarted: Mapping[Place, Restart] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.deleted or self.restarted)
+
+
 class Cut(NamedTuple):
     """What one batch reads."""
 
@@ -55,7 +78,7 @@ class Cut(NamedTuple):
 
 
 class RecordsLostError(OnexError):
-    """The broker no longer has records that were never archived."""
+    """The broker no longer has records that were never archived, or may not have them."""
 
 
 def plan_cut(
@@ -97,37 +120,63 @@ def _available(
     consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
 ) -> dict[Place, OffsetRange]:
     """From the cursor to the captured end; raises if the broker has lost what comes next."""
-    ends = {place: ends_of(consumer, place) for place in places_of(consumer, topics)}
+    ends = _ends(consumer, topics, cursors)
     lost = _lost(ends, cursors)
     if lost:
-        raise RecordsLostError(
-            "Records were deleted by the broker before they were archived: "
-            + ", ".join(f"{place} {span}" for place, span in lost.items())
-            + ".",
-            hint="They are gone. Lengthen the topics' retention, then accept the loss with "
-            "`onex pages skip-lost`.",
-        )
-    return {
+        raise _refusal(lost)
+    spans = {
         place: OffsetRange(cursors.get(place, span.start), span.end) for place, span in ends.items()
     }
+    return {place: span for place, span in spans.items() if span.start < span.end}
 
 
-def lost_ranges(
+def find_lost(
+    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
+) -> Losses:
+    """What comes next after the cursors, but is not on the broker."""
+    return _lost(_ends(consumer, topics, cursors), cursors)
+
+
+def _ends(
     consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
 ) -> dict[Place, OffsetRange]:
-    """What comes next after the cursors, but was deleted by the broker."""
-    ends = {place: ends_of(consumer, place) for place in places_of(consumer, topics)}
-    return _lost(ends, cursors)
+    """What every partition holds; one that was read before and is gone now holds nothing."""
+    wanted = set(topics)
+    gone = {place: OffsetRange(0, 0) for place in cursors if place.topic in wanted}
+    return gone | {place: ends_of(consumer, place) for place in places_of(consumer, wanted)}
 
 
-def _lost(
-    ends: Mapping[Place, OffsetRange], cursors: Mapping[Place, int]
-) -> dict[Place, OffsetRange]:
-    starts = {
-        place: OffsetRange(cursors.get(place, span.start), span.start)
-        for place, span in ends.items()
-    }
-    return {place: span for place, span in starts.items() if span.start < span.end}
+def _lost(ends: Mapping[Place, OffsetRange], cursors: Mapping[Place, int]) -> Losses:
+    read = {place: (cursors[place], span) for place, span in ends.items() if place in cursors}
+    return Losses(
+        {
+            place: OffsetRange(expected, span.start)
+            for place, (expected, span) in read.items()
+            if expected < span.start
+        },
+        {
+            place: Restart(expected, span)
+            for place, (expected, span) in read.items()
+            if expected > span.end
+        },
+    )
+
+
+def _refusal(lost: Losses) -> RecordsLostError:
+    sentences, hints = [], []
+    if lost.deleted:
+        ranges = ", ".join(f"{place} {span}" for place, span in lost.deleted.items())
+        sentences.append(f"Records were deleted by the broker before they were archived: {ranges}.")
+        hints.append("They are gone. Lengthen the topics' retention.")
+    if lost.restarted:
+        ends = ", ".join(f"{place} {restart}" for place, restart in lost.restarted.items())
+        sentences.append(f"Topics were deleted, made anew or cut short: {ends}.")
+        hints.append(
+            "If it was an accident, restore them; a topic that is missing, make anew with "
+            "`onex topics create`. What they have is read from the beginning."
+        )
+    hints.append("Then accept the loss with `onex pages skip-lost`.")
+    return RecordsLostError(" ".join(sentences), hint=" ".join(hints))
 
 
 def places_of(consumer: KafkaConsumer, topics: Iterable[str]) -> list[Place]:

@@ -255,9 +255,11 @@ class PageIndex:
             ),
         )
         cursor.executemany(
-            "INSERT INTO cut_ranges (domain, instant, topic, partition, start_offset, end_offset)"
-            " VALUES (%s, %s, %s, %s, %s, %s)",
-            [(self.domain, cut.instant, *place, *span) for place, span in cut.ranges.items()],
+            "INSERT INTO cut_ranges"
+            " (domain, instant, topic, partition, generation, start_offset, end_offset)"
+            " SELECT domain, %s, topic, partition, generation, %s, %s FROM consumer_cursors"
+            " WHERE domain = %s AND topic = %s AND partition = %s",
+            [(cut.instant, *span, self.domain, *place) for place, span in cut.ranges.items()],
         )
 
 

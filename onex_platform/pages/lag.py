@@ -51,6 +51,7 @@ class ArchiveLag:
 
     events: int
     lost: int  # deleted by the broker before they were archived
+    restarted: int  # partitions that end before the offset that comes next: made anew, cut short
     seconds: float  # the age of the oldest one that is left
     retention: timedelta | None
     verdict: EnumLagVerdict
@@ -87,12 +88,16 @@ class _Partition(NamedTuple):
         return self.end - self.oldest
 
     @property
+    def is_restarted(self) -> bool:
+        return self.next_offset > self.end
+
+    @property
     def first_waiting(self) -> int:
-        return max(self.next_offset, self.oldest)
+        return self.oldest if self.is_restarted else max(self.next_offset, self.oldest)
 
     @property
     def waiting(self) -> int:
-        return max(self.end - self.first_waiting, 0)
+        return self.end - self.first_waiting
 
     @property
     def lost(self) -> int:
@@ -129,6 +134,12 @@ def topic_states(
             lag = ArchiveLag(
                 events=sum(partition.waiting for partition in partitions.values()),
                 lost=sum(partition.lost for partition in partitions.values()),
+                restarted=sum(partition.is_restarted for partition in partitions.values())
+                + sum(
+                    offset > 0
+                    for place, offset in cursors.items()
+                    if place.topic == topic and place not in found
+                ),
                 seconds=max(age.total_seconds(), 0.0),
                 retention=retention,
                 verdict=judge(age, by_name[topic].lag),

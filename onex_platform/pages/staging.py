@@ -59,8 +59,10 @@ def take_staged(cursor: Cursor, batch_id: UUID, domain: str) -> None:
             f"{staged.ids - cursor.rowcount} event ids of the cut came under two entities."
         )
     cursor.execute(
-        f"INSERT INTO parked_records (domain, {_PARKED})"  # noqa: S608 - constant columns
-        f" SELECT %s, {_PARKED} FROM staged_parked WHERE batch_id = %s",
-        [domain, batch_id],
+        f"INSERT INTO parked_records (domain, generation, {_PARKED})"  # noqa: S608 - constants
+        f" SELECT domain, generation, {_PARKED}"
+        " FROM staged_parked JOIN consumer_cursors USING (topic, partition)"
+        " WHERE batch_id = %s AND domain = %s",
+        [batch_id, domain],
     )
     clear_staging(cursor, _TABLES, batch_id)

@@ -49,6 +49,7 @@ class LogAccount:
     cuts: int = 0
     offsets: int = 0  # read, or accepted as lost
     lost_offsets: int = 0
+    restarts: int = 0  # how often a partition's offsets began anew; what was lost, nobody knows
     events: int = 0
     faults: list[LogFault] = field(default_factory=list)
 
@@ -142,7 +143,10 @@ def _cut_faults(archive: PageArchive) -> Iterator[LogFault]:
 
 
 def _offset_faults(archive: PageArchive, account: LogAccount) -> Iterator[LogFault]:
-    """The ranges that were read and those that are lost form one chain up to the cursor."""
+    """The ranges that were read and those that are lost form one chain up to the cursor.
+
+    Where offsets began anew, each generation has a chain of its own, up to where it ended.
+    """
     scope = {"domain": archive.domain}
     with transaction(archive.engine, archive.breaker) as cursor:
         totals = fetch_one(
@@ -151,20 +155,25 @@ def _offset_faults(archive: PageArchive, account: LogAccount) -> Iterator[LogFau
             " (SELECT coalesce(sum(end_offset - start_offset), 0)::bigint FROM cut_ranges"
             " WHERE domain = %(domain)s) AS read,"
             " (SELECT coalesce(sum(end_offset - start_offset), 0)::bigint FROM lost_ranges"
-            " WHERE domain = %(domain)s) AS lost",
+            " WHERE domain = %(domain)s) AS lost,"
+            " (SELECT count(*) FROM offset_restarts WHERE domain = %(domain)s) AS restarts",
             scope,
         )
         account.cuts, account.lost_offsets = totals.cuts, totals.lost
+        account.restarts = totals.restarts
         account.offsets = totals.read + totals.lost
         broken = cursor.execute(
             "SELECT * FROM (SELECT topic, partition, end_offset, lead(start_offset)"
-            " OVER (PARTITION BY topic, partition ORDER BY start_offset, end_offset) AS following"
-            " FROM (SELECT topic, partition, start_offset, end_offset FROM cut_ranges"
+            " OVER (PARTITION BY topic, partition, generation ORDER BY start_offset, end_offset)"
+            " AS following"
+            " FROM (SELECT topic, partition, generation, start_offset, end_offset FROM cut_ranges"
             " WHERE domain = %(domain)s"
-            " UNION ALL SELECT topic, partition, start_offset, end_offset FROM lost_ranges"
-            " WHERE domain = %(domain)s"
-            " UNION ALL SELECT topic, partition, next_offset, NULL FROM consumer_cursors"
-            " WHERE domain = %(domain)s))"
+            " UNION ALL SELECT topic, partition, generation, start_offset, end_offset"
+            " FROM lost_ranges WHERE domain = %(domain)s"
+            " UNION ALL SELECT topic, partition, generation, next_offset, NULL"
+            " FROM consumer_cursors WHERE domain = %(domain)s"
+            " UNION ALL SELECT topic, partition, generation, next_offset, NULL"
+            " FROM offset_restarts WHERE domain = %(domain)s))"
             " WHERE end_offset IS NOT NULL AND following IS DISTINCT FROM end_offset"
             " ORDER BY topic, partition, end_offset",
             scope,

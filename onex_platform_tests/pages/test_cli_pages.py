@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -13,11 +14,15 @@ from confluent_kafka import OFFSET_END, TopicPartition
 
 from onex_platform.cli.main import cli
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import open_admin
+from onex_platform.engines.kafka import KafkaRecord, open_admin
+from onex_platform.engines.kafka_topics import topic_names
+from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.cuts import Place, RecordsLostError
 from onex_platform.pages.stats import archive_stats
 from onex_platform.settings import Settings, address_variables
+from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.provision import create_topics
 from onex_platform_tests.pages.logs import WrittenLog, files_of, let_grace_pass, require_rows
 from onex_platform_tests.pipeline.broker import send, sent
 
@@ -106,6 +111,65 @@ def test_a_loss_stops_reading_until_an_operator_accepts_it(
         assert archive.take_cut(spark, now) is not None
         verified = json.loads(onex(settings, "verify", "--json").stdout)
         assert (verified["faults"], verified["lost_offsets"], verified["offsets"]) == ([], 6, 15)
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    settings, kind = pipeline_settings, EnumEventKind.NODE_HEARTBEAT
+    topic = load_catalogue().for_kind(kind).topic
+    now = datetime.now(UTC) + timedelta(seconds=1)
+
+    def unreadable() -> KafkaRecord:
+        return sent(kind, "node-1", value=b"not json")
+
+    with open_archive(settings) as archive:
+        make_anew(settings, topic)  # so that the test's offsets begin at 0, like the next ones
+        with transaction(archive.engine, archive.breaker) as cursor:
+            cursor.execute("DELETE FROM consumer_cursors WHERE topic = %s", [topic])
+        send(settings, [unreadable(), *(sent(kind, f"node-{n}") for n in range(9))])
+        archive.take_cut(spark, now)
+        delete_topic(settings, topic)
+        with pytest.raises(RecordsLostError, match=rf"{topic}\[\d\] holds nothing, but offset \d"):
+            archive.take_cut(spark, now + timedelta(seconds=1))
+        make_anew(settings, topic)
+        send(settings, [unreadable()])
+        before = {place: end for place, end in archive.index.cursors().items() if end}
+        read = {place: end for place, end in before.items() if place.topic == topic}
+        with pytest.raises(RecordsLostError, match="`onex pages skip-lost`"):
+            archive.take_cut(spark, now + timedelta(seconds=1))
+        accepted = onex(settings, "skip-lost", "--yes")
+        assert f"Reading begins anew in {len(read)} partitions." in accepted.stdout
+        for place, offset in read.items():
+            assert f"{place} holds " in accepted.stdout
+            assert f", but offset {offset} comes next" in accepted.stdout
+        send(settings, [sent(kind, f"node-{n}") for n in range(9)])
+        taken = archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1))
+        assert taken is not None
+        assert (taken.account.archived, taken.account.parked) == (9, 1)
+        verified = json.loads(onex(settings, "verify", "--json").stdout)
+        assert (verified["faults"], verified["restarts"]) == ([], len(read))
+        with transaction(archive.engine, archive.breaker) as cursor:
+            parked = cursor.execute(
+                'SELECT "offset", generation FROM parked_records ORDER BY generation'
+            ).fetchall()
+        assert parked == [(0, 0), (0, 1)]
+
+
+def make_anew(settings: Settings, topic: str) -> None:
+    delete_topic(settings, topic)
+    create_topics(settings)
+
+
+def delete_topic(settings: Settings, topic: str) -> None:
+    """Delete a topic that may be gone already, and wait until nobody can see it."""
+    with open_admin(settings) as admin:
+        if topic in topic_names(admin):
+            admin.delete_topics([topic])[topic].result()
+        deadline = time.monotonic() + 30
+        while topic in topic_names(admin):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def delete_everything(settings: Settings, places: Iterable[Place]) -> None:

@@ -8,9 +8,16 @@ from random import randrange
 import pytest
 from confluent_kafka import TopicPartition
 
-from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, produce_all
+from onex_platform.engines.kafka import (
+    KafkaRecord,
+    open_admin,
+    open_consumer,
+    open_producer,
+    produce_all,
+)
 from onex_platform.engines.kafka_topics import TopicLayout, create
-from onex_platform.pages.cuts import Place
+from onex_platform.pages.checks import archive_keeps_up
+from onex_platform.pages.cuts import Place, ends_of, places_of
 from onex_platform.pages.lag import ArchiveLag, EnumLagVerdict, topic_states, unarchived_events
 from onex_platform.settings import Settings
 from onex_platform.topics.catalogue import Catalogue
@@ -37,11 +44,11 @@ def _write(settings: Settings, topic: str, records: int) -> None:
 
 def _partition_with_records(settings: Settings, topic: str) -> Place:
     """Which one the key went to."""
-    for partition in range(3):
-        place = Place(topic, partition)
-        if unarchived_events(settings, [topic], {place: 10**9}) == 0:
-            return place
-    raise AssertionError("no partition holds all records")
+    with open_consumer(settings) as consumer:
+        [place] = [
+            place for place in places_of(consumer, [topic]) if ends_of(consumer, place).end > 0
+        ]
+    return place
 
 
 def _lag(
@@ -138,6 +145,22 @@ def test_records_that_the_broker_deleted_first_are_lost(
             answer.result(timeout=10)
     lag = _lag(kafka_settings, heartbeats, {place: 1}, timedelta())
     assert (lag.lost, lag.events) == (2, 2)
+
+
+def test_a_topic_that_ends_before_the_next_offset_was_made_anew_or_cut_short(
+    kafka_settings: Settings, heartbeats: TopicContract
+) -> None:
+    _write(kafka_settings, heartbeats.topic, 5)
+    place = _partition_with_records(kafka_settings, heartbeats.topic)
+    cursors = {place: 6, Place(heartbeats.topic, 7): 1}
+    [state] = topic_states(kafka_settings, [heartbeats], cursors, datetime.now(UTC))
+    assert state.lag is not None
+    assert (state.lag.restarted, state.lag.events, state.lag.lost) == (2, 5, 0)
+    verdict = archive_keeps_up(state)
+    assert not verdict.passed
+    assert verdict.metadata["restarted partitions"] == 2
+    assert "`onex pages skip-lost`" in verdict.description
+    assert _lag(kafka_settings, heartbeats, {place: 5}, timedelta()).restarted == 0
 
 
 def test_a_topic_that_nobody_archives_has_offsets_only(kafka_settings: Settings) -> None:

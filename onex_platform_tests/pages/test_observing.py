@@ -17,11 +17,13 @@ def _state(
     verdict: EnumLagVerdict = EnumLagVerdict.OK,
     *,
     lost: int = 0,
+    restarted: int = 0,
     endangered: bool = False,
 ) -> TopicState:
     lag = ArchiveLag(
         events=1,
         lost=lost,
+        restarted=restarted,
         seconds=1.0,
         retention=timedelta(hours=1),
         verdict=verdict,
@@ -50,8 +52,13 @@ def test_a_topic_that_nobody_writes_to_is_never_news() -> None:
 
 @pytest.mark.parametrize(
     "state",
-    [_state(verdict=EnumLagVerdict.RISING), _state(lost=1), _state(endangered=True)],
-    ids=["verdict", "loss", "danger"],
+    [
+        _state(verdict=EnumLagVerdict.RISING),
+        _state(lost=1),
+        _state(restarted=1),
+        _state(endangered=True),
+    ],
+    ids=["verdict", "loss", "restart", "danger"],
 )
 def test_another_verdict_is_news_at_once(state: TopicState) -> None:
     assert _is_kept(state, timedelta(seconds=1))

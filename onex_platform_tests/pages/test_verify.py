@@ -13,7 +13,7 @@ from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.compaction import plan, sweep
-from onex_platform.pages.cuts import Cut, OffsetRange
+from onex_platform.pages.cuts import Cut, Losses, OffsetRange, Restart
 from onex_platform.pages.format import EnumPageReason
 from onex_platform.pages.index import PageEntry, insert_pages
 from onex_platform.pages.losses import RivalReaderError, accept_losses
@@ -184,13 +184,32 @@ def test_accepted_losses_close_the_gap_and_stay_on_record(
 ) -> None:
     log.cuts(2)
     [end] = archive.index.cursors().values()
-    accept_losses(archive, {PLACE: OffsetRange(end, end + 10)})
+    lost = Losses(deleted={PLACE: OffsetRange(end, end + 10)})
+    accept_losses(archive, lost)
     account = verify_log(archive)
     assert (account.faults, account.lost_offsets) == ([], 10)
     assert archive.index.cursors() == {PLACE: end + 10}
     with pytest.raises(RivalReaderError):
-        accept_losses(archive, {PLACE: OffsetRange(end, end + 10)})
+        accept_losses(archive, lost)
     assert verify_log(archive).lost_offsets == 10
+
+
+def test_offsets_that_began_anew_have_an_account_of_their_own(
+    archive: PageArchive, log: WrittenLog
+) -> None:
+    log.cuts(2)
+    [end] = archive.index.cursors().values()
+    restart = Losses(restarted={PLACE: Restart(end, OffsetRange(0, 3))})
+    accept_losses(archive, restart)
+    assert archive.index.cursors() == {PLACE: 0}
+    with pytest.raises(RivalReaderError):
+        accept_losses(archive, restart)
+    accept_losses(archive, Losses(deleted={PLACE: OffsetRange(0, 2)}))
+    account = verify_log(archive)
+    assert (account.faults, account.restarts, account.lost_offsets) == ([], 1, 2)
+    # Where the old offsets ended is part of the account: nothing may be missing before it.
+    execute(archive, "UPDATE offset_restarts SET next_offset = next_offset + 1")
+    assert kinds(verify_log(archive).faults) == [EnumLogFault.GAP]
 
 
 def orphans_of(archive: PageArchive, folded: int, now: datetime = LATER) -> list[Orphan]:
