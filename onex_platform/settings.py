@@ -241,6 +241,42 @@ class PipelineSettings(_Group):
     poll_seconds: Seconds = Field(0.5, description="pause between looks while a run lingers")
 
 
+class DeadlinesSettings(_Group):
+    """When silence becomes a fact, and when so much of it is doubted instead."""
+
+    enabled: bool | None = Field(
+        None,
+        description="whether timeouts are declared here; unset: if the decider is on",
+    )
+    batch_rows: int = Field(1000, ge=1, description="overdue rows judged in one transaction")
+    scan_facts: int = Field(
+        10_000, ge=1, description="facts of each kind that one scan declares at most"
+    )
+    scan_seconds: Seconds = Field(
+        2, description="time for each kind of deadline; the next scan goes on where it ended"
+    )
+    gap_seconds: Seconds = Field(
+        120, description="nobody looked for this long: the watch counts as begun anew"
+    )
+    grace_seconds: float = Field(
+        90, ge=0, le=86400, description="no timeout is declared this long after a watch began"
+    )
+    guard_share: float = Field(
+        0.15, gt=0, le=1, description="share of a tenant's nodes that may expire in the window"
+    )
+    guard_floor: int = Field(3, ge=1, description="as many may always expire in the window")
+    guard_window_seconds: Seconds = Field(600, description="the guard's window")
+    drain_share: float = Field(
+        0.01, gt=0, le=1, description="share of the nodes that a hold lets expire per minute"
+    )
+    hold_seconds: Seconds = Field(3600, description="a hold ends after this at the latest")
+    flap_count: int = Field(3, ge=2, description="expiries that make a node a flapping one…")
+    flap_window_seconds: Seconds = Field(86400, description="…within this time")
+    late_seconds: Seconds = Field(
+        60, description="an overdue row without its fact for longer fails the check"
+    )
+
+
 class LogSettings(_Group):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     style: Literal["console", "json"] = "console"
@@ -304,6 +340,7 @@ class Settings(BaseSettings):
     registration: RegistrationSettings = RegistrationSettings()
     pages: PagesSettings = PagesSettings()
     pipeline: PipelineSettings = PipelineSettings()
+    deadlines: DeadlinesSettings = DeadlinesSettings()
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from uuid import UUID
 
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.identity import fact_id
-from onex_platform.domain.payloads import Payload
+from onex_platform.domain.identity import EntityKey, fact_id, identify_node, node_id_of
+from onex_platform.domain.payloads import Payload, TimeoutPayload
 
 
 @dataclass(slots=True)
@@ -50,3 +51,45 @@ class FactWriter:
             correlation_id=self.cause.correlation_id,
             cause_id=self.cause.event_id,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedDeadline:
+    """A deadline that stands in a row and has passed."""
+
+    kind: EnumEventKind  # the fact that follows from it
+    entity: EntityKey
+    tenant: str
+    node_name: str | None
+    epoch: int
+    deadline: datetime
+    correlation_id: UUID | None = None
+
+
+def timeout_fact(passed: PassedDeadline, now: datetime, again_at: int | None = None) -> LogEvent:
+    """The fact that a deadline passed, the same for everybody who finds it.
+
+    `again_at`: this deadline was declared before, in vain, and stands again since that position.
+    """
+    node_id = node_id_of(passed.entity.entity_id, passed.node_name, passed.tenant)
+    cause = passed.deadline.astimezone(UTC).isoformat(timespec="microseconds")
+    return LogEvent(
+        position=0,
+        kind=passed.kind,
+        event_id=fact_id(
+            passed.entity.entity_id,
+            passed.epoch,
+            passed.kind,
+            cause if again_at is None else f"{cause} again at {again_at}",
+        ),
+        entity=passed.entity,
+        tenant=passed.tenant,
+        node_id=node_id,
+        node_name=identify_node(node_id, passed.tenant).node_name,
+        epoch=passed.epoch,
+        occurred_at=max(now, passed.deadline),
+        payload=TimeoutPayload(node_id=node_id, epoch=passed.epoch, deadline=passed.deadline),
+        deadline=passed.deadline,
+        reported_at=max(now, passed.deadline),
+        correlation_id=passed.correlation_id,
+    )

@@ -51,6 +51,20 @@ def identify_node(node_id: str, tenant: str) -> NodeIdentity:
         return NodeIdentity(uuid5(NODE_NAMESPACE, f"{tenant}\x1f{node_id}"), node_id)
 
 
+def node_id_of(entity_id: UUID, node_name: str | None, tenant: str) -> str:
+    """An id by which a node knows itself: its plain text if that is known, else its UUID.
+
+    A row's name may be one that the node chose; then it does not lead back to the entity.
+    """
+    if node_name is not None:
+        try:
+            if identify_node(node_name, tenant).entity_id == entity_id:
+                return node_name
+        except ValueError:
+            pass
+    return str(entity_id)
+
+
 def fact_id(entity_id: UUID, epoch: int, kind: str, cause: str) -> UUID:
     """The id of a fact that the platform emits: the same decision always has the same id."""
     return uuid5(FACT_NAMESPACE, f"{entity_id}\x1f{epoch}\x1f{kind}\x1f{cause}")

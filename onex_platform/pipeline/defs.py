@@ -15,9 +15,9 @@ from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Verdict
 from onex_platform.pages.compaction import GROUPS_PER_RUN, compact, plan
 from onex_platform.pages.counts import hours_closed
-from onex_platform.pipeline.backlog import measure_backlog
 from onex_platform.pipeline.loop import DrainAccount, drain
 from onex_platform.projections import checks, proof
+from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.replaying import folded_to
 from onex_platform.settings import Settings
 

@@ -1,0 +1,135 @@
+"""Which deadlines have passed: found by index alone, page by page, and joined with their rows.
+
+Each query first walks the scan index of its deadline, from where the last page ended: what is not
+overdue is never touched, and a row is looked up only once its key was found.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from onex_platform.domain.deadlines import is_past
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.facts import PassedDeadline
+from onex_platform.domain.identity import EntityKey
+from onex_platform.engines.postgres import Cursor, fetch_one
+
+Kind = EnumEventKind
+
+
+class Place(NamedTuple):
+    """Where a walk over the overdue stands: the key of the last row."""
+
+    deadline: datetime
+    entity_id: UUID
+
+
+BEGINNING = Place(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
+
+_KEYS = {
+    Kind.ACK_TIMED_OUT: (
+        "SELECT ack_deadline AS deadline, entity_id FROM registration_projections"
+        " WHERE domain = %(domain)s AND ack_timeout_emitted_at IS NULL"
+        " AND ack_deadline < %(before)s"
+        " AND (ack_deadline, entity_id) > (%(after)s, %(after_id)s)"
+        " ORDER BY ack_deadline, entity_id LIMIT %(limit)s"
+    ),
+    Kind.LIVENESS_EXPIRED: (
+        "SELECT liveness_deadline AS deadline, entity_id FROM registration_liveness"
+        " WHERE domain = %(domain)s AND liveness_deadline < %(before)s"
+        " AND (liveness_deadline, entity_id) > (%(after)s, %(after_id)s)"
+        " ORDER BY liveness_deadline, entity_id LIMIT %(limit)s"
+    ),
+}
+# An acknowledgement can't be late for a request that waits to be published, and not before a whole
+# window has passed since it was. Another registry's requests don't pass through our outbox.
+_PUBLICATION = {
+    Kind.ACK_TIMED_OUT: (
+        "EXISTS (SELECT FROM outbox AS o WHERE o.domain = %(domain)s"
+        " AND o.entity_id = keys.entity_id AND o.event_kind = 'registry.node.ack_requested')",
+        "(SELECT published_at FROM published_ack_requests AS r"
+        " WHERE r.domain = %(domain)s AND r.entity_id = keys.entity_id)",
+    ),
+    Kind.LIVENESS_EXPIRED: ("false", "NULL::timestamptz"),
+}
+
+
+def keys_query(kind: EnumEventKind) -> str:
+    """The walk over the index, for whoever wants to see its plan."""
+    return _KEYS[kind]
+
+
+def _rows_query(kind: EnumEventKind) -> str:
+    unpublished, published_at = _PUBLICATION[kind]
+    return (
+        f"WITH keys AS MATERIALIZED ({_KEYS[kind]})"  # noqa: S608 - constant parts
+        " SELECT keys.deadline, keys.entity_id, p.tenant, p.node_name, p.epoch, p.correlation_id,"
+        f" {unpublished} AS unpublished, {published_at} AS published_at"
+        " FROM keys LEFT JOIN registration_projections AS p"
+        "  ON p.entity_id = keys.entity_id AND p.domain = %(domain)s"
+        " ORDER BY keys.deadline, keys.entity_id"
+    )
+
+
+_ROWS = {kind: _rows_query(kind) for kind in _KEYS}
+
+
+class OverduePage(NamedTuple):
+    """A page of overdue rows, oldest deadline first, and where it ends; None: there are no more."""
+
+    passed: list[PassedDeadline]
+    unpublished: int
+    end: Place | None
+
+
+def exists(cursor: Cursor, domain: str, kind: EnumEventKind, before: datetime) -> bool:
+    """Whether a deadline of this kind passed before the moment; one look at the index."""
+    query = f"SELECT EXISTS ({_KEYS[kind]}) AS overdue"
+    return bool(fetch_one(cursor, query, _parameters(domain, before, BEGINNING, 1)).overdue)
+
+
+def read_page(
+    cursor: Cursor,
+    domain: str,
+    kind: EnumEventKind,
+    before: datetime,
+    after: Place,
+    limit: int,
+    ack_window: timedelta,
+) -> OverduePage:
+    """The next rows whose deadline passed before the moment."""
+    rows = cursor.execute(_ROWS[kind], _parameters(domain, before, after, limit)).fetchall()
+    end = Place(rows[-1].deadline, rows[-1].entity_id) if len(rows) == limit else None
+    known = [row for row in rows if row.tenant is not None]
+    ready = [row for row in known if _could_be_answered(row, before, ack_window)]
+    return OverduePage([_passed(domain, kind, row) for row in ready], len(known) - len(ready), end)
+
+
+def _could_be_answered(row: Any, before: datetime, ack_window: timedelta) -> bool:
+    if row.unpublished:
+        return False
+    return row.published_at is None or is_past(row.published_at + ack_window, before)
+
+
+def _passed(domain: str, kind: EnumEventKind, row: Any) -> PassedDeadline:
+    return PassedDeadline(
+        kind=kind,
+        entity=EntityKey(domain, row.entity_id),
+        tenant=row.tenant,
+        node_name=row.node_name,
+        epoch=row.epoch,
+        deadline=row.deadline,
+        correlation_id=row.correlation_id,
+    )
+
+
+def _parameters(domain: str, before: datetime, after: Place, limit: int) -> dict[str, Any]:
+    return {
+        "domain": domain,
+        "before": before,
+        "after": after.deadline,
+        "after_id": after.entity_id,
+        "limit": limit,
+    }

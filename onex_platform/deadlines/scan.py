@@ -1,0 +1,194 @@
+"""The deadline scan: finds rows past their deadline and declares it, once, with care.
+
+What holds:
+- A fact names the deadline that it judged, and its id is that of entity, epoch and deadline. Two
+  scanners declare it once; whatever entered the log before it wins.
+- Nothing is judged beyond what is folded, nor within the grace after a restart (`evidence.py`).
+- More expiries of a tenant than its guard allows are held (`guard.py`).
+- Batches are short transactions that read a page of an index and insert facts; no row of the
+  registry is locked. A scan is bounded in facts and in time, and the next goes on where it stopped.
+- Only a scan declares: rebuilds and replays fold what was declared.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import uuid5
+
+from onex_platform.deadlines import overdue
+from onex_platform.deadlines.declaring import declare, declare_expiries, undeclared
+from onex_platform.deadlines.evidence import evident_until, keep_watch, look_at_watch
+from onex_platform.deadlines.guard import ExpiryGuard, open_holds
+from onex_platform.deadlines.overdue import BEGINNING, Place
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.identity import FACT_NAMESPACE
+from onex_platform.engines.postgres import Cursor, session_lock, transaction
+from onex_platform.faults import effect
+from onex_platform.pages.archive import PageArchive
+from onex_platform.settings import Settings
+
+Kind = EnumEventKind
+_KINDS = (Kind.LIVENESS_EXPIRED, Kind.ACK_TIMED_OUT)
+
+
+@dataclass(slots=True)
+class ScanAccount:
+    """What a scan found and did; numbers for metadata, metrics and people."""
+
+    judged_before: datetime | None = None  # None: timeouts are another registry's affair
+    grace_until: datetime | None = None  # set while nothing is judged yet
+    ack_timed_out: int = 0
+    expired: int = 0
+    waiting: int = 0  # overdue, with a fact on its way
+    unpublished: int = 0  # overdue, but asked too late or not at all
+    held: int = 0
+    in_grace: int = 0
+    oldest: datetime | None = None  # the oldest deadline that was declared now
+    complete: bool = True  # False: the next scan goes on where this one stopped
+
+    @property
+    def declared(self) -> int:
+        return self.ack_timed_out + self.expired
+
+    @property
+    def overdue(self) -> int:
+        """Every row past its deadline that was looked at."""
+        return self.declared + self.waiting + self.unpublished + self.held + self.in_grace
+
+
+def declares_timeouts(settings: Settings) -> bool:
+    """Whether silence is judged here, or by another registry whose facts are only projected."""
+    chosen = settings.deadlines.enabled
+    return settings.registration.decider_enabled if chosen is None else chosen
+
+
+def scan(archive: PageArchive, now: datetime, *, dry_run: bool = False) -> ScanAccount:
+    """Declare what is overdue at `now`, as far as the evidence goes; a dry run only counts.
+
+    Raises `InfraError` if the evidence can't be had; then nothing is judged, and the watch has a
+    gap.
+    """
+    account = ScanAccount()
+    if not declares_timeouts(archive.settings):
+        return account
+    account.judged_before = before = evident_until(archive, now)
+    watching = look_at_watch if dry_run else keep_watch
+    with effect("deadlines.watch"), transaction(archive.engine, archive.breaker) as cursor:
+        watch = watching(cursor, archive.domain, archive.settings, now)
+        if not watch.may_judge(now):
+            account.grace_until = watch.grace_until
+        if not _has_work(cursor, archive.domain, before):
+            return account
+    run = _Run(archive, now, before, account, dry_run)
+    if dry_run:
+        run.through()
+    elif account.grace_until is None:
+        # Rivals would do no harm, but each would count what the other is about to declare.
+        with session_lock(archive.engine, archive.breaker, _lock_key(archive.domain)):
+            run.through()
+    return account
+
+
+def _has_work(cursor: Cursor, domain: str, before: datetime) -> bool:
+    return any(overdue.exists(cursor, domain, kind, before) for kind in _KINDS) or bool(
+        open_holds(cursor, domain)
+    )
+
+
+class _Run:
+    """One pass over what is overdue."""
+
+    def __init__(
+        self,
+        archive: PageArchive,
+        now: datetime,
+        before: datetime,
+        account: ScanAccount,
+        dry_run: bool,
+    ) -> None:
+        self._archive = archive
+        self._domain = archive.domain
+        self._now = now
+        self._before = before
+        self._account = account
+        self._dry_run = dry_run
+        self._limits = archive.settings.deadlines
+        self._ack_window = timedelta(seconds=archive.settings.registration.ack_seconds)
+        self._guard = ExpiryGuard(archive.domain, archive.settings, now)
+
+    def through(self) -> None:
+        stopped = {kind: self._walk(kind) for kind in _KINDS}
+        self._account.held = self._guard.held
+        if self._dry_run:
+            return
+        with effect("deadlines.close"), self._transaction() as cursor:
+            for kind, (began, ended) in stopped.items():
+                _remember_place(cursor, self._domain, kind, ended)
+                if kind is Kind.LIVENESS_EXPIRED and began == BEGINNING and ended is None:
+                    self._guard.close(cursor)
+
+    def _walk(self, kind: EnumEventKind) -> tuple[Place, Place | None]:
+        """Where the walk began, and where it stopped before the end, if it did."""
+        with self._transaction() as cursor:
+            began = BEGINNING if self._dry_run else _place(cursor, self._domain, kind)
+        place: Place | None = began
+        started, already = time.monotonic(), self._account.declared
+        while place is not None:
+            left = self._limits.scan_facts - (self._account.declared - already)
+            with effect("deadlines.declare"), self._transaction() as cursor:
+                place = self._judge(cursor, kind, place, min(self._limits.batch_rows, left))
+                if self._dry_run:
+                    cursor.connection.rollback()
+            enough = self._account.declared - already >= self._limits.scan_facts
+            if enough or time.monotonic() - started > self._limits.scan_seconds:
+                break
+        self._account.complete &= place is None
+        return began, place
+
+    def _judge(self, cursor: Cursor, kind: EnumEventKind, after: Place, size: int) -> Place | None:
+        """Judge a page of rows; where it ends."""
+        account, now = self._account, self._now
+        page = overdue.read_page(
+            cursor, self._domain, kind, self._before, after, size, self._ack_window
+        )
+        facts = undeclared(cursor, self._domain, page.passed, now)
+        account.unpublished += page.unpublished
+        account.waiting += len(page.passed) - len(facts)
+        if account.grace_until is not None:
+            account.in_grace += len(facts)
+            return page.end
+        if kind is Kind.LIVENESS_EXPIRED:
+            admitted = self._guard.admit(cursor, facts)
+            account.expired += declare_expiries(cursor, admitted, now)
+            facts = [item.fact for item in admitted]
+        else:
+            account.ack_timed_out += declare(cursor, facts)
+        known = [account.oldest, *(fact.deadline for fact in facts)]
+        account.oldest = min((one for one in known if one is not None), default=None)
+        return page.end
+
+    def _transaction(self) -> AbstractContextManager[Cursor]:
+        return transaction(self._archive.engine, self._archive.breaker)
+
+
+def _place(cursor: Cursor, domain: str, kind: EnumEventKind) -> Place:
+    query = "SELECT deadline, entity_id FROM scan_positions WHERE domain = %s AND kind = %s"
+    row = cursor.execute(query, [domain, kind]).fetchone()
+    return BEGINNING if row is None else Place(*row)
+
+
+def _remember_place(cursor: Cursor, domain: str, kind: EnumEventKind, place: Place | None) -> None:
+    cursor.execute("DELETE FROM scan_positions WHERE domain = %s AND kind = %s", [domain, kind])
+    if place is not None:
+        cursor.execute(
+            "INSERT INTO scan_positions (domain, kind, deadline, entity_id)"
+            " VALUES (%s, %s, %s, %s)",
+            [domain, kind, *place],
+        )
+
+
+def _lock_key(domain: str) -> int:
+    return int.from_bytes(uuid5(FACT_NAMESPACE, f"deadlines {domain}").bytes[:8], signed=True)

@@ -1,0 +1,19 @@
+"""The deadlines' tests use the projections' migrated database and store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from onex_platform.settings import Settings
+from onex_platform_tests.deadlines.watched import Watched, open_watched
+from onex_platform_tests.projections.conftest import log_settings, store_settings
+
+__all__ = ["log_settings", "store_settings"]
+
+
+@pytest.fixture
+def watched(log_settings: Settings) -> Iterator[Watched]:
+    with open_watched(log_settings) as opened:
+        yield opened
