@@ -87,6 +87,14 @@ def path_of(variable: str) -> Path | None:
     return Path(value) if value else None
 
 
+def foreign_variables(prefix: str) -> dict[str, str]:
+    """Variables that a specification names, not we; the environment wins over the file."""
+    from dotenv import dotenv_values
+
+    found = {**dotenv_values(ENV_FILE), **os.environ}
+    return {name: value for name, value in found.items() if name.startswith(prefix) and value}
+
+
 def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """This process's environment with `variables` on top, for a process that it starts."""
     return {**os.environ, **variables}

@@ -277,6 +277,24 @@ class DeadlinesSettings(_Group):
     )
 
 
+class SnapshotsSettings(_Group):
+    """How rows and the registry's own events reach Kafka."""
+
+    batch_records: int = Field(
+        10_000, ge=1, le=1_000_000, description="entries of the outbox published in one step"
+    )
+    transaction_seconds: float = Field(
+        10,
+        ge=1,
+        le=900,
+        description="a step must be acknowledged in this time; a killed publisher holds readers "
+        "back as long",
+    )
+    cloud_events: bool = Field(
+        False, description="on: published events carry CloudEvents attributes as headers"
+    )
+
+
 class LogSettings(_Group):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     style: Literal["console", "json"] = "console"
@@ -341,6 +359,7 @@ class Settings(BaseSettings):
     pages: PagesSettings = PagesSettings()
     pipeline: PipelineSettings = PipelineSettings()
     deadlines: DeadlinesSettings = DeadlinesSettings()
+    snapshots: SnapshotsSettings = SnapshotsSettings()
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
@@ -24,7 +24,7 @@ from onex_platform.settings import Settings
 from onex_platform.telemetry import get_logger
 
 _LIBRDKAFKA = logging.getLogger("librdkafka")
-_RECORDS_PER_POLL = 1000
+_MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
 _WAIT_SECONDS = 0.5
 
@@ -71,7 +71,6 @@ _HINTS = {
         "or test, where one copy is enough."
     ),
 }
-
 
 # (topic, partition) -> the offset of the next record there
 Positions = dict[tuple[str, int], int]
@@ -131,7 +130,7 @@ class _Deliveries:
 @contextmanager
 def open_admin(settings: Settings, **overrides: Any) -> Iterator[KafkaAdmin]:
     """A client that creates and describes; `overrides` are librdkafka's properties."""
-    admin = _open(KafkaAdmin, settings, overrides)
+    admin = open_client(KafkaAdmin, settings, overrides)
     try:
         yield admin
     finally:
@@ -154,7 +153,7 @@ def open_producer(settings: Settings, **overrides: Any) -> Iterator[KafkaProduce
         "on_delivery": deliveries.note,
         **overrides,
     }
-    producer = _open(KafkaProducer, settings, config)
+    producer = open_client(KafkaProducer, settings, config)
     try:
         yield producer
     except BaseException:
@@ -183,7 +182,7 @@ def open_consumer(
         "isolation.level": "read_committed",
         **overrides,
     }
-    consumer = _open(KafkaConsumer, settings, config)
+    consumer = open_client(KafkaConsumer, settings, config)
     try:
         yield consumer
     finally:
@@ -215,7 +214,7 @@ def produce_all(producer: KafkaProducer, records: Iterable[KafkaRecord]) -> int:
     """
     deliveries = _Deliveries()
     pending = iter(records)
-    while chunk := list(islice(pending, _RECORDS_PER_POLL)):
+    while chunk := list(islice(pending, _MOST)):
         with translated(producer.settings, "take the records"):
             _enqueue(producer, chunk, deliveries)
     with translated(producer.settings, "acknowledge every record"):
@@ -224,27 +223,39 @@ def produce_all(producer: KafkaProducer, records: Iterable[KafkaRecord]) -> int:
     return deliveries.acknowledged
 
 
-def end_positions(settings: Settings, topics: Iterable[str]) -> Positions:
-    """Where each partition of the topics ends now."""
-    with open_consumer(settings) as consumer:
+def written_positions(settings: Settings, topics: Iterable[str]) -> Positions:
+    """Where each partition ends now, transactions that are still open included.
+
+    A commit is known to its sender a moment before its records are behind an end of the other kind.
+    """
+    return end_positions(settings, topics, **{"isolation.level": "read_uncommitted"})
+
+
+def end_positions(settings: Settings, topics: Iterable[str], **overrides: Any) -> Positions:
+    """Where each partition of the topics ends now: before the first transaction that is open."""
+    with open_consumer(settings, None, **overrides) as consumer:
         return {place: end for place, (_, end) in _extents(consumer, topics).items()}
 
 
 def read_to_end(
-    settings: Settings, topics: Iterable[str], start: Positions | None = None
+    settings: Settings,
+    topics: Collection[str],
+    start: Positions | None = None,
+    ends: Positions | None = None,
 ) -> Iterator[Message]:
-    """Every record from `start` (else the oldest) to the ends that the topics have by now.
+    """Every record from `start` (else the oldest) to `ends` (else those of now).
 
     Order holds within a partition. An empty poll is not taken for the end.
     """
     with open_consumer(settings, None, **{"enable.partition.eof": True}) as consumer:
-        ends = _assign(consumer, topics, start or {})
+        ends = _assign(consumer, topics, start or {}, ends or {})
         heard = time.monotonic()
         while ends:
             with translated(settings, "hand over its records"):
                 # `consume` alone would sit out its time-out until so many have come.
                 first = consumer.poll(_WAIT_SECONDS)
-                messages = [first, *consumer.consume(_RECORDS_PER_POLL, 0)] if first else []
+                # A message is as true as its value is long: a tombstone would pass for none.
+                messages = [] if first is None else [first, *consumer.consume(_MOST, 0)]
                 _require_records(messages)
                 if messages:
                     heard = time.monotonic()
@@ -261,12 +272,14 @@ def read_to_end(
                     del ends[place]
 
 
-def _assign(consumer: KafkaConsumer, topics: Iterable[str], start: Positions) -> Positions:
+def _assign(
+    consumer: KafkaConsumer, topics: Collection[str], start: Positions, stop: Positions
+) -> Positions:
     """Set the consumer to where the reading begins; the ends of what there is to read."""
     begins = {}
     ends = {}
     for place, (first, end) in _extents(consumer, topics).items():
-        begin = start.get(place, first)
+        begin, end = start.get(place, first), stop.get(place, end)
         if begin < end:
             begins[place], ends[place] = begin, end
     with translated(consumer.settings, "let us read its topics"):
@@ -341,7 +354,7 @@ def _flush(producer: KafkaProducer, seconds: float) -> int:
     return left
 
 
-def _open(kind: type[_Client], settings: Settings, config: dict[str, Any]) -> _Client:
+def open_client(kind: type[_Client], settings: Settings, config: dict[str, Any]) -> _Client:
     """A client whose broker has answered once: an open port alone is no proof of a broker."""
     config = {**settings.kafka.client_config(), **config}
     with translated(settings, "open a connection"):

@@ -1,6 +1,6 @@
-"""Topics on a cluster, in plain values: which exist and how they are set up, and new ones.
+"""Topics on a cluster, in plain values: how they are set up, new ones, and other settings.
 
-Nothing here changes or deletes a topic that exists.
+Nothing here deletes a topic or changes its partitions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     OffsetSpec,
@@ -100,6 +102,31 @@ def create(
     if not validate_only:
         _await_leaders(admin, _await_topics(admin, created), created)
     return created
+
+
+def alter(admin: KafkaAdmin, name: str, config: Mapping[str, str]) -> None:
+    """Set these settings of a topic, leave its others, and wait until the cluster says so too."""
+    entries = [
+        ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        for setting, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    shown = ", ".join(f"{setting}={value}" for setting, value in config.items())
+    with translated(admin.settings, f"set {shown} of topic {name}"):
+        for answer in admin.incremental_alter_configs([resource]).values():
+            answer.result(timeout=_patience(admin))
+        deadline = time.monotonic() + admin.settings.kafka.request_timeout_seconds
+        while not config.items() <= _configs(admin, [name])[name].items():
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(0.05)
+
+
+def broker_count(admin: KafkaAdmin) -> int:
+    """How many brokers the cluster has now: so many copies a topic can have."""
+    with translated(admin.settings, "list its brokers"):
+        found = admin.list_topics(timeout=admin.settings.kafka.request_timeout_seconds)
+    return len(found.brokers)
 
 
 def _await_topics(admin: KafkaAdmin, names: Collection[str]) -> dict[str, TopicMetadata]:

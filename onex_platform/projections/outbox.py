@@ -7,11 +7,12 @@ its whole envelope. Entries of one entity stand in the order in which they were 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import LogEvent
-from onex_platform.engines.postgres import Cursor, copy_rows
+from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one
 
 SOURCE = "onex-platform"
 
@@ -25,17 +26,52 @@ _EVENT = {
     "envelope": "jsonb",
 }
 
+_ROW = {"entry": "text", "domain": "text", "entity_id": "uuid", "row_version": "bigint"}
+
+
+class Waiting(NamedTuple):
+    """Entries for the snapshot topic, and events."""
+
+    rows: int
+    events: int
+
 
 def queue_events(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
     """Queue the registry's own events; how many."""
     return copy_rows(cursor, "outbox", _EVENT, map(_event_entry, facts))
 
 
-def pending(cursor: Cursor, domain: str, limit: int) -> list[Any]:
-    """The oldest entries that no broker has acknowledged yet, in order."""
+def queue_rows(cursor: Cursor, domain: str, rows: Iterable[tuple[str, UUID, int]]) -> int:
+    """Queue rows to be published again, each as (entry, entity id, version); how many."""
+    entries = ((entry, domain, entity_id, version) for entry, entity_id, version in rows)
+    return copy_rows(cursor, "outbox", _ROW, entries)
+
+
+def waiting(cursor: Cursor, domain: str) -> Waiting:
+    """How many entries no broker has acknowledged yet."""
+    counts = fetch_one(
+        cursor,
+        "SELECT count(*) FILTER (WHERE entry <> 'event') AS rows,"
+        " count(*) FILTER (WHERE entry = 'event') AS events FROM outbox WHERE domain = %s",
+        [domain],
+    )
+    return Waiting(counts.rows, counts.events)
+
+
+def pending_rows(cursor: Cursor, domain: str, limit: int) -> list[Any]:
+    """The oldest entries for the snapshot topic, in order."""
     return cursor.execute(
-        "SELECT id, entry, domain, entity_id, row_version, event_kind, event_id, event_key,"
-        " envelope, created_at FROM outbox WHERE domain = %s ORDER BY id LIMIT %s",
+        "SELECT id, entity_id, row_version FROM outbox"
+        " WHERE domain = %s AND entry <> 'event' ORDER BY id LIMIT %s",
+        [domain, limit],
+    ).fetchall()
+
+
+def pending_events(cursor: Cursor, domain: str, limit: int) -> list[Any]:
+    """The oldest events, in order; envelopes are text, as they are published."""
+    return cursor.execute(
+        "SELECT id, entity_id, event_kind, event_id, event_key, envelope::text AS envelope"
+        " FROM outbox WHERE domain = %s AND entry = 'event' ORDER BY id LIMIT %s",
         [domain, limit],
     ).fetchall()
 

@@ -54,11 +54,10 @@ def test_only_facts_before_the_cut_are_waiting_and_the_oldest_first(store: Store
 def test_a_queued_event_is_an_envelope_that_reads_back_as_the_event(store: Store) -> None:
     with store.transaction() as cursor:
         outbox.queue_events(cursor, [TIMEOUT])
-        (entry,) = outbox.pending(cursor, DOMAIN, 10)
-        (text,) = cursor.execute("SELECT envelope::text AS text FROM outbox").fetchall()
+        (entry,) = outbox.pending_events(cursor, DOMAIN, 10)
     assert (entry.event_kind, entry.event_id) == (TIMEOUT.kind, TIMEOUT.event_id)
     assert entry.event_key == TIMEOUT.node_id
-    envelope = parse_envelope(text.text.encode())
+    envelope = parse_envelope(entry.envelope.encode())
     assert envelope.event_type == TIMEOUT.kind.event_type
     assert (envelope.timestamp, envelope.tenant) == (at(90), TIMEOUT.tenant)
     assert parse_payload(TIMEOUT.kind, envelope.payload) == TIMEOUT.payload
@@ -68,9 +67,9 @@ def test_the_outbox_keeps_its_order_until_entries_are_acknowledged(store: Store)
     facts = [replace(TIMEOUT, event_id=number_id(n)) for n in range(5)]
     with store.transaction() as cursor:
         outbox.queue_events(cursor, facts)
-        first, second, *_ = outbox.pending(cursor, DOMAIN, 3)
+        first, second, *_ = outbox.pending_events(cursor, DOMAIN, 3)
         assert [first.event_id, second.event_id] == [number_id(0), number_id(1)]
         assert outbox.acknowledge(cursor, DOMAIN, [second.id]) == 1
         assert outbox.acknowledge(cursor, DOMAIN, [second.id]) == 0
-        rest = outbox.pending(cursor, DOMAIN, 10)
+        rest = outbox.pending_events(cursor, DOMAIN, 10)
     assert [entry.event_id for entry in rest] == [number_id(n) for n in (0, 2, 3, 4)]

@@ -1,0 +1,148 @@
+"""A producer whose records appear all together or not at all, and only while its name is its own.
+
+Whoever opens a transactional name shuts out everybody who opened it before: what they had begun is
+aborted, what they still try is refused. So a send that succeeds proves that nobody else has used
+the name since it was opened here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_client, translated
+from onex_platform.errors import InfraError
+from onex_platform.settings import Settings
+
+_RECORDS_PER_POLL = 1000
+_WAIT_SECONDS = 0.5  # librdkafka hears no signal while it waits
+_PAUSE_SECONDS = 0.02
+
+_TAKEN_OVER = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+    }
+)
+
+
+class TakenOverError(InfraError):
+    """Somebody else opened the name, or the broker forgot it; nothing of the send is visible."""
+
+
+class TransactionalProducer:
+    """Opened by its first user, and again after a failure; every failure closes it."""
+
+    def __init__(self, settings: Settings, name: str, timeout_seconds: float) -> None:
+        self._settings = settings
+        self._name = name
+        self._timeout = timeout_seconds
+        self._producer: KafkaProducer | None = None
+        self._refused: KafkaError | None = None
+
+    def open(self) -> None:
+        """Take the name, unless it was taken here before."""
+        if self._producer is not None:
+            return
+        kafka, limit = self._settings.kafka, int(self._timeout * 1000)
+        producer = open_client(
+            KafkaProducer,
+            self._settings,
+            {
+                "transactional.id": self._name,
+                # How long a killed owner can keep readers from what was written behind it.
+                "transaction.timeout.ms": limit,
+                "delivery.timeout.ms": limit,
+                "socket.timeout.ms": min(limit, int(kafka.request_timeout_seconds * 1000)),
+                "linger.ms": 20,
+                "batch.size": 512 * 1024,
+                "compression.type": "lz4",
+                "queue.buffering.max.kbytes": 64 * 1024,
+                # A topic that is missing is said to be, long before the transaction is over.
+                "topic.metadata.propagation.max.ms": min(limit // 2, 3000),
+                # Java's choice of partition: whoever writes a key finds it in the same one.
+                "partitioner": "murmur2_random",
+                "delivery.report.only.error": True,
+                "on_delivery": self._note,
+            },
+        )
+        with translated(self._settings, f"hand over the transactional name {self._name}"):
+            _resumed(producer.init_transactions, kafka.request_timeout_seconds)
+        self._producer = producer
+
+    def send(self, records: Sequence[KafkaRecord]) -> int:
+        """Send the records as one; how many the broker acknowledged, which is all of them."""
+        producer = self._producer
+        if producer is None:
+            raise RuntimeError("open() comes first")
+        self._refused = None
+        try:
+            with translated(self._settings, "take the records"):
+                try:
+                    producer.begin_transaction()
+                    self._enqueue(producer, records)
+                    _resumed(producer.commit_transaction, self._timeout)
+                except KafkaException as error:
+                    if _is_taken_over(error.args[0]):
+                        raise TakenOverError(
+                            f"Somebody else took the transactional name {self._name}.",
+                            hint="Open it again to go on.",
+                        ) from error
+                    raise KafkaException(self._refused or error.args[0]) from error
+        except BaseException:
+            self.close()
+            raise
+        return len(records)
+
+    def close(self) -> None:
+        """Give up what is under way; what was sent is safe."""
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        producer.purge()
+        # There may be none; or it is not ours any more; or the next owner aborts it.
+        with suppress(KafkaException):
+            producer.abort_transaction(_WAIT_SECONDS)
+
+    def _enqueue(self, producer: KafkaProducer, records: Sequence[KafkaRecord]) -> None:
+        produce = producer.produce
+        for count, (topic, value, key, headers, timestamp_ms) in enumerate(records):
+            while True:
+                try:
+                    produce(topic, value, key, headers=list(headers), timestamp=timestamp_ms)
+                    break
+                except BufferError:
+                    self._poll(producer, _WAIT_SECONDS)
+            if count % _RECORDS_PER_POLL == 0:
+                self._poll(producer, 0)
+
+    def _poll(self, producer: KafkaProducer, seconds: float) -> None:
+        producer.poll(seconds)
+        if self._refused is not None:
+            raise KafkaException(self._refused)
+
+    def _note(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._refused = self._refused or error
+
+
+def _resumed(call: Callable[[float], None], seconds: float) -> None:
+    """Run a call of librdkafka that goes on where it stopped, in short parts."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return call(_WAIT_SECONDS)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _is_taken_over(error: KafkaError) -> bool:
+    return error.fatal() or error.code() in (*_TAKEN_OVER, KafkaError._FATAL)

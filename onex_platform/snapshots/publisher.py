@@ -1,0 +1,191 @@
+"""`SnapshotPublisherRegistration`: snapshots of single rows and of batches, and their removal.
+
+A snapshot's version is the row's, and PostgreSQL has the last word on it: what is older than the
+row is refused, whoever sends it and whenever it wakes up. Every call returns when the broker has
+acknowledged, so nothing is left to flush in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import islice
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.domain.projection import (
+    ModelRegistrationProjection,
+    ModelRegistrationSnapshot,
+)
+from onex_platform.engines.kafka import read_to_end
+from onex_platform.engines.postgres import Engine
+from onex_platform.errors import ConfigurationError, OnexError
+from onex_platform.resilience import CircuitBreaker, shared_breaker
+from onex_platform.settings import Settings
+from onex_platform.snapshots.records import (
+    RowState,
+    published_state,
+    read_rows,
+    to_records,
+    to_snapshot,
+    tombstone,
+)
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.snapshots.writer import SnapshotWriter, Turn
+
+
+class StaleSnapshotError(OnexError):
+    """The registry's row is not what the snapshot says; nothing was published."""
+
+
+class SnapshotPublisherRegistration:
+    """Publishes one domain's snapshots; a context manager that starts and stops.
+
+    Starting takes over from every publisher of the domain that was started before and is stuck.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        config: ModelSnapshotTopicConfig | None = None,
+        breaker: CircuitBreaker | None = None,
+    ) -> None:
+        self.config = config or ModelSnapshotTopicConfig.default(settings.environment)
+        self._settings = settings
+        self._writer = SnapshotWriter(
+            settings,
+            engine,
+            breaker or shared_breaker("PostgreSQL", settings.breaker),
+            self.config,
+        )
+
+    def start(self) -> None:
+        """Open the producer and make sure that both servers answer."""
+        self._writer.in_turn(lambda turn: None)
+
+    def stop(self) -> None:
+        """Close the producer; everything that was published is acknowledged."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def publish_snapshot(self, snapshot: ModelRegistrationSnapshot) -> None:
+        """Publish one snapshot; refuses one that is not of the row's present version."""
+        self._require_domain(snapshot.domain)
+        row = RowState(
+            snapshot.to_kafka_key(), snapshot.snapshot_version, snapshot.model_dump_json()
+        )
+
+        def publish(turn: Turn) -> None:
+            found = read_rows(turn.cursor, self.config.domain, [snapshot.entity_id])
+            _require_current(snapshot, found)
+            turn.send(to_records(self.config.topic, [row]))
+
+        self._writer.in_turn(publish)
+
+    def publish_from_projection(
+        self, projection: ModelRegistrationProjection
+    ) -> ModelRegistrationSnapshot:
+        """Publish the snapshot of a row that was read from the store."""
+        if projection.row_version < 1 or projection.is_closed():
+            raise StaleSnapshotError(
+                f"{projection.key} with row_version={projection.row_version} is "
+                f"{'deregistered' if projection.is_closed() else 'no stored row'}.",
+                hint="Read it with ProjectionReaderRegistration; delete_snapshot removes one.",
+            )
+        snapshot = ModelRegistrationSnapshot.from_projection(
+            projection, snapshot_created_at=datetime.now(UTC)
+        )
+        self.publish_snapshot(snapshot)
+        return snapshot
+
+    def publish_batch(self, projections: Iterable[ModelRegistrationProjection]) -> int:
+        """Publish many rows, closed ones as tombstones; how many the broker acknowledged.
+
+        A row that has moved on is left out: whoever moved it has queued the newer one.
+        """
+        pending, acknowledged = iter(projections), 0
+        while batch := list(islice(pending, self._settings.snapshots.batch_records)):
+            versions = {}
+            for projection in batch:
+                self._require_domain(projection.domain)
+                versions[str(projection.entity_id)] = projection.row_version
+            acknowledged += self._publish_current(versions)
+        return acknowledged
+
+    def delete_snapshot(self, entity_id: UUID, domain: str = REGISTRATION_DOMAIN) -> bool:
+        """Publish a tombstone; False if the node is open, or the topic has no snapshot of it.
+
+        An open node's snapshot stays, because the sweep would only bring it back: deregister it.
+        """
+        self._require_domain(domain)
+
+        def delete(turn: Turn) -> bool:
+            rows = read_rows(turn.cursor, domain, [entity_id])
+            if rows:
+                closed = rows[0].value is None
+                return closed and bool(turn.send(to_records(self.config.topic, rows)))
+            latest = self.get_latest_snapshot(entity_id)
+            if latest is None:
+                return False
+            version = latest.snapshot_version + 1
+            return bool(turn.send([tombstone(self.config.topic, entity_id, version)]))
+
+        return self._writer.in_turn(delete)
+
+    def get_latest_snapshot(self, entity_id: UUID) -> ModelRegistrationSnapshot | None:
+        """What the topic says of a node; None for a tombstone or nothing.
+
+        Reads the topic from its beginning. Who asks often keeps a cache of it.
+        """
+        latest = None
+        for message in read_to_end(self._settings, [self.config.topic]):
+            state = published_state(message)
+            if state is not None and state.entity_id == entity_id:
+                latest = message
+        return None if latest is None else to_snapshot(latest)
+
+    def _publish_current(self, versions: dict[str, int]) -> int:
+        def publish(turn: Turn) -> int:
+            rows = read_rows(turn.cursor, self.config.domain, map(UUID, versions))
+            current = [row for row in rows if row.version == versions[row.key]]
+            return turn.send(to_records(self.config.topic, current))
+
+        return self._writer.in_turn(publish)
+
+    def _require_domain(self, domain: str) -> None:
+        if domain != self.config.domain:
+            raise ConfigurationError(
+                f"domain={domain!r}: {self.config.topic} holds snapshots of "
+                f"{self.config.domain!r} alone.",
+                hint="Each domain has a topic of its own in the catalogue.",
+            )
+
+
+def _require_current(snapshot: ModelRegistrationSnapshot, rows: list[RowState]) -> None:
+    if not rows:
+        raise StaleSnapshotError(
+            f"{snapshot.entity_id} is not in the registry.",
+            hint="A snapshot is made of a stored row.",
+        )
+    [row] = rows
+    if row.value is None or row.version != snapshot.snapshot_version:
+        now = "deregistered" if row.value is None else f"at version {row.version}"
+        raise StaleSnapshotError(
+            f"snapshot_version={snapshot.snapshot_version} of {snapshot.entity_id} is not the "
+            f"registry's: the row is {now}.",
+            hint="Read the row again and publish that.",
+        )

@@ -1,0 +1,190 @@
+"""The outbox's way to Kafka: snapshots and tombstones of rows, and the registry's own events.
+
+What holds, wherever it is stopped:
+- An entry leaves the outbox after the broker acknowledged it, never before. After a crash it is
+  sent again: the same version of a snapshot, or an event under the same id.
+- A snapshot's entry says that a row changed, not how: what is sent is the row as it is now, once,
+  however many entries wait. A row that is closed or gone becomes a tombstone.
+- Events keep the order of their entries, and don't wait for snapshots: those are a convenience.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_producer, produce_all
+from onex_platform.engines.postgres import Engine, open_engine, transaction
+from onex_platform.errors import InfraError
+from onex_platform.faults import effect
+from onex_platform.projections import outbox
+from onex_platform.resilience import CircuitBreaker, shared_breaker
+from onex_platform.settings import Settings
+from onex_platform.snapshots.records import read_rows, to_records, tombstone
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.snapshots.writer import SnapshotWriter, Turn, publication_turn
+from onex_platform.topics.catalogue import load_catalogue
+
+_PUBLISHED_REQUESTS = """
+    INSERT INTO published_ack_requests (domain, entity_id, published_at)
+    SELECT %(domain)s, entity_id, clock_timestamp() FROM unnest(%(ids)s::uuid[]) AS entity_id
+    ON CONFLICT (domain, entity_id) DO UPDATE SET published_at = excluded.published_at"""
+
+
+@dataclass(slots=True)
+class RelayAccount:
+    """What was acknowledged, and what still waits; entries that became one record are coalesced."""
+
+    snapshots: int = 0
+    tombstones: int = 0
+    events: int = 0
+    coalesced: int = 0
+    waiting: int = 0
+
+    @property
+    def published(self) -> int:
+        return self.snapshots + self.tombstones + self.events
+
+
+class OutboxRelay:
+    """Empties one domain's outbox. Its producers open when first needed and stay open."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        breaker: CircuitBreaker,
+        config: ModelSnapshotTopicConfig,
+    ) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.breaker = breaker
+        self.writer = SnapshotWriter(settings, engine, breaker, config)
+        self._events = ExitStack()
+        self._producer: KafkaProducer | None = None
+
+    @property
+    def domain(self) -> str:
+        return self.writer.config.domain
+
+    def publish_pending(self, seconds: float | None = None) -> RelayAccount:
+        """Publish what waits, batch by batch, until nothing does or the time is over.
+
+        With an empty outbox it costs one query. If snapshots can't be published, events still are,
+        and the failure is raised afterwards.
+        """
+        account = RelayAccount()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        waiting, failures = self._waiting(), []
+        steps = {self._publish_events: waiting.events, self._publish_rows: waiting.rows}
+        steps = {step: entries for step, entries in steps.items() if entries}
+        while steps and (deadline is None or time.monotonic() < deadline):
+            for step in list(steps):
+                try:
+                    if not step(account):
+                        del steps[step]
+                except InfraError as error:
+                    failures.append(error)
+                    del steps[step]
+        if failures:
+            raise failures[0]
+        account.waiting = sum(self._waiting()) if steps else 0
+        return account
+
+    def close(self) -> None:
+        self.writer.close()
+        self._events.close()
+
+    def _waiting(self) -> outbox.Waiting:
+        with transaction(self.engine, self.breaker) as cursor:
+            return outbox.waiting(cursor, self.domain)
+
+    def _publish_rows(self, account: RelayAccount) -> bool:
+        return self.writer.in_turn(lambda turn: self._publish_rows_in(turn, account))
+
+    def _publish_rows_in(self, turn: Turn, account: RelayAccount) -> bool:
+        limit = self.settings.snapshots.batch_records
+        entries = outbox.pending_rows(turn.cursor, self.domain, limit)
+        if not entries:
+            return False
+        topic = self.writer.config.topic
+        newest: dict[UUID, int] = {}
+        for entry in entries:
+            newest[entry.entity_id] = max(entry.row_version, newest.get(entry.entity_id, 0))
+        rows = read_rows(turn.cursor, self.domain, newest)
+        gone = newest.keys() - {UUID(row.key) for row in rows}
+        records = to_records(topic, rows)
+        records += [tombstone(topic, entity_id, newest[entity_id]) for entity_id in gone]
+        turn.send(records)
+        outbox.acknowledge(turn.cursor, self.domain, [entry.id for entry in entries])
+        removed = sum(record.value is None for record in records)
+        account.tombstones += removed
+        account.snapshots += len(records) - removed
+        account.coalesced += len(entries) - len(records)
+        return True
+
+    def _publish_events(self, account: RelayAccount) -> bool:
+        limit = self.settings.snapshots.batch_records
+        with publication_turn(self.engine, self.breaker, self.domain, "events") as cursor:
+            entries = outbox.pending_events(cursor, self.domain, limit)
+            if not entries:
+                return False
+            with effect("events.send"):
+                self._send_events([_to_record(entry) for entry in entries])
+            outbox.acknowledge(cursor, self.domain, [entry.id for entry in entries])
+            requests = {e.entity_id for e in entries if e.event_kind == EnumEventKind.ACK_REQUESTED}
+            cursor.execute(_PUBLISHED_REQUESTS, {"domain": self.domain, "ids": list(requests)})
+        account.events += len(entries)
+        return True
+
+    def _send_events(self, records: list[KafkaRecord]) -> None:
+        if self._producer is None:
+            # As patient as a snapshot's transaction: PostgreSQL's is open meanwhile.
+            limit = int(self.settings.snapshots.transaction_seconds * 1000)
+            producer = open_producer(self.settings, **{"delivery.timeout.ms": limit})
+            self._producer = self._events.enter_context(producer)
+        try:
+            produce_all(self._producer, records)
+        except BaseException:
+            self._producer = None
+            with suppress(InfraError):  # entered with an error, it does not wait for long
+                self._events.__exit__(*sys.exc_info())
+            raise
+
+
+@contextmanager
+def open_relay(
+    settings: Settings,
+    config: ModelSnapshotTopicConfig | None = None,
+    *,
+    engine: Engine | None = None,
+    domain: str = REGISTRATION_DOMAIN,
+) -> Iterator[OutboxRelay]:
+    """A relay for the block; by itself it opens nothing. An engine that is given stays open."""
+    opened = open_engine(settings) if engine is None else engine
+    breaker = shared_breaker("PostgreSQL", settings.breaker)
+    config = config or ModelSnapshotTopicConfig.default(settings.environment, domain)
+    relay = OutboxRelay(settings, opened, breaker, config)
+    try:
+        yield relay
+    finally:
+        relay.close()
+        if engine is None:
+            opened.dispose()
+
+
+def publish_pending(relay: OutboxRelay, seconds: float | None = None) -> RelayAccount:
+    """Publish what waits in the outbox; see `OutboxRelay.publish_pending`."""
+    return relay.publish_pending(seconds)
+
+
+def _to_record(entry: Any) -> KafkaRecord:
+    topic = load_catalogue().for_kind(EnumEventKind(entry.event_kind)).topic
+    return KafkaRecord(topic, entry.envelope.encode(), entry.event_key or str(entry.event_id))

@@ -1,0 +1,197 @@
+"""How the snapshot topic is set up. The contract in the catalogue gives the defaults.
+
+`default` lets the eight SNAPSHOT_ variables override them; `development` and `production` are the
+contract on one broker and on a cluster. Every way leads through the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.environment import foreign_variables
+from onex_platform.errors import ConfigurationError
+from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.grammar import SnapshotName, parse
+
+PREFIX = "SNAPSHOT_"
+# What a deployment may change; the cleanup policy is not among it.
+OVERRIDES = {
+    f"{PREFIX}{field.upper()}": field
+    for field in (
+        "topic",
+        "partition_count",
+        "replication_factor",
+        "min_compaction_lag_ms",
+        "max_compaction_lag_ms",
+        "segment_bytes",
+        "retention_ms",
+        "min_insync_replicas",
+    )
+}
+
+
+class ModelSnapshotTopicConfig(BaseModel):
+    """One domain's snapshot topic; what is not given is as the contract says, on a cluster."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    domain: str = REGISTRATION_DOMAIN
+    topic: str
+    partition_count: int = Field(ge=1, le=1000)
+    replication_factor: int = Field(ge=1, le=100)
+    cleanup_policy: Literal["compact"]
+    min_compaction_lag_ms: int = Field(ge=0)
+    max_compaction_lag_ms: int = Field(ge=1)
+    segment_bytes: int = Field(ge=1024 * 1024)
+    retention_ms: Literal[-1]
+    min_insync_replicas: int = Field(ge=1, le=100)
+    delete_retention_ms: int = Field(ge=1)
+
+    @classmethod
+    def default(cls, environment: str = "prod", domain: str = REGISTRATION_DOMAIN) -> Self:
+        """What is in force: the contract in this environment, and the variables on top of it."""
+        found = {field: foreign_variables(PREFIX).get(name) for name, field in OVERRIDES.items()}
+        overrides = {field: _number(value) for field, value in found.items() if value is not None}
+        try:
+            fields = {"environment": environment, "domain": domain, **overrides}
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            names = {field: name for name, field in OVERRIDES.items()}
+            raise ConfigurationError(
+                "Wrong settings: " + "; ".join(_explain(error, names)) + ".",
+                hint="docs/snapshots.md lists what is allowed.",
+            ) from None
+
+    @classmethod
+    def development(cls) -> Self:
+        """One broker: one copy of everything."""
+        return cls.model_validate({"environment": "dev"})
+
+    @classmethod
+    def production(cls) -> Self:
+        """A cluster: the contract as it is written."""
+        return cls.model_validate({"environment": "prod"})
+
+    @classmethod
+    def from_yaml(cls, path: Path) -> Self:
+        """The settings in a file; what it leaves out is as the contract says."""
+        try:
+            document = yaml.safe_load(path.read_text(encoding="utf-8"))
+            return cls.model_validate({} if document is None else document)
+        except OSError as error:
+            raise ConfigurationError(f"{path} can't be read: {error.strerror}.") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigurationError(f"{path} is not YAML ({reason}).") from None
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"{path}: {'; '.join(_explain(error, {}))}.",
+                hint="docs/snapshots.md has the rules.",
+            ) from None
+
+    def to_kafka_config(self) -> dict[str, str]:
+        """The settings under Kafka's own names."""
+        return {
+            "cleanup.policy": self.cleanup_policy,
+            "min.compaction.lag.ms": str(self.min_compaction_lag_ms),
+            "max.compaction.lag.ms": str(self.max_compaction_lag_ms),
+            "segment.bytes": str(self.segment_bytes),
+            "retention.ms": str(self.retention_ms),
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "delete.retention.ms": str(self.delete_retention_ms),
+        }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_the_contract(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        fields = dict(given)
+        environment = fields.pop("environment", "prod")
+        return _contract(fields.get("domain", REGISTRATION_DOMAIN), environment) | fields
+
+    @field_validator("topic")
+    @classmethod
+    def _is_a_snapshot_topic(cls, topic: str) -> str:
+        try:
+            name = parse(topic)
+        except ConfigurationError as error:
+            raise ValueError(error.message.rstrip(".")) from None
+        if not isinstance(name, SnapshotName):
+            raise ValueError(f"not a snapshot's name; the form is {SnapshotName.form()}")
+        return topic
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> Self:
+        broken = list(self._broken_rules())
+        if broken:
+            raise ValueError("; ".join(broken))
+        return self
+
+    def _broken_rules(self) -> Iterator[str]:
+        if self.min_insync_replicas > self.replication_factor:
+            yield (
+                f"min_insync_replicas={self.min_insync_replicas} is above "
+                f"replication_factor={self.replication_factor}: nothing would be acknowledged"
+            )
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            yield (
+                f"min_compaction_lag_ms={self.min_compaction_lag_ms} is above "
+                f"max_compaction_lag_ms={self.max_compaction_lag_ms}"
+            )
+        catalogue = load_catalogue()
+        owner = catalogue[self.topic].snapshot_of if self.topic in catalogue else self.domain
+        if owner != self.domain:
+            # Keys are ids alone: in one topic, the nodes of two domains would replace each other.
+            yield f"topic={self.topic!r} belongs to the domain {owner!r}, not to {self.domain!r}"
+
+
+def _contract(domain: str, environment: str) -> dict[str, Any]:
+    """The contract's part of the fields."""
+    contract = load_catalogue().snapshot(domain)
+    replication, compaction = contract.replication_in(environment), contract.compaction
+    assert compaction is not None  # noqa: S101 - the contract's own rules see to it
+    return {
+        "domain": domain,
+        "topic": contract.topic,
+        "partition_count": contract.partitions,
+        "replication_factor": replication.factor,
+        "cleanup_policy": contract.cleanup_policy,
+        "min_compaction_lag_ms": compaction.min_lag // _MILLISECOND,
+        "max_compaction_lag_ms": compaction.max_lag // _MILLISECOND,
+        "segment_bytes": int(compaction.segment_size),
+        "retention_ms": -1,
+        "min_insync_replicas": replication.min_insync,
+        "delete_retention_ms": compaction.tombstones_stay // _MILLISECOND,
+    }
+
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def _number(text: str) -> int | str:
+    """Variables are text; what is no number stays text, for the error that names it."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _explain(error: ValidationError, names: Mapping[str, str]) -> Iterator[str]:
+    """Each problem with its name, the value that was found and what is allowed."""
+    for problem in error.errors(include_url=False):
+        field = ".".join(map(str, problem["loc"]))
+        message = problem["msg"].removeprefix("Value error, ")
+        if field:
+            yield f"{names.get(field, field)}={problem.get('input')!r}: {message}"
+            continue
+        for name, variable in names.items():  # a rule about several fields, which names them
+            message = message.replace(f"{name}=", f"{variable}=")
+        yield message
