@@ -19,8 +19,10 @@ from onex_platform.engines.migrations import migrate
 from onex_platform.engines.spark import open_session
 from onex_platform.settings import PagesSettings, Settings, SparkSettings
 from onex_platform.stack.jars import spark_jars
+from onex_platform.stack.ports import free_port
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.pipeline.broker import skip_what_others_left
+from onex_platform_tests.s3 import running_s3, s3_environment
 from onex_platform_tests.stacks import connect, embedded_settings
 
 if TYPE_CHECKING:
@@ -71,8 +73,28 @@ def database_settings(stack_settings: Settings, database_url: str) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def spark(stack_settings: Settings) -> Iterator[SparkSession]:
-    """One local Spark session for the whole run: starting one costs more than most tests."""
+def s3_port() -> Iterator[int]:
+    """Where the object store of the tests is to be, in the variables by which clients find it."""
+    port = free_port()
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in s3_environment(port).items():
+            environment.setenv(name, value)
+        yield port
+
+
+@pytest.fixture(scope="session")
+def s3_url(s3_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A bucket of a real S3 server; a test uses a prefix of its own below it."""
+    with running_s3(s3_port, tmp_path_factory.mktemp("s3")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def spark(stack_settings: Settings, s3_port: int) -> Iterator[SparkSession]:
+    """One local Spark session for the whole run: starting one costs more than most tests.
+
+    Its tasks have the environment that it was started with, and find the object store by it.
+    """
     settings = stack_settings.model_copy(
         update={"spark": SparkSettings(master="local[2]", shuffle_partitions=4)}
     )

@@ -114,7 +114,12 @@ class PageStore:
             if self._folder is not None:
                 return (self._folder / key).open("rb")
             size = obstore.head(self._store, key)["size"]
-            return io.BufferedReader(_Ranges(self._store, key, size), 64 * 1024)
+            return io.BufferedReader(_Ranges(self, key, size), 64 * 1024)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Some of an object's bytes."""
+        with self._translated(key):
+            return bytes(obstore.get_range(self._store, key, start=start, length=length))
 
     def delete(self, key: str) -> None:
         """Remove an object; one that is gone already is as good."""
@@ -172,7 +177,7 @@ def _sync(folder: Path, key: str) -> None:
 class _Ranges(io.RawIOBase):
     """A remote object as a file, read range by range."""
 
-    def __init__(self, store: Any, key: str, size: int) -> None:
+    def __init__(self, store: PageStore, key: str, size: int) -> None:
         self._store = store
         self._key = key
         self._size = size
@@ -196,7 +201,6 @@ class _Ranges(io.RawIOBase):
         length = min(len(buffer), self._size - self._place)
         if length <= 0:
             return 0
-        data = obstore.get_range(self._store, self._key, start=self._place, length=length)
-        buffer[:length] = bytes(data)
+        buffer[:length] = self._store.read_range(self._key, self._place, length)
         self._place += length
         return length

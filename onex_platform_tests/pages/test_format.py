@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
-from onex_platform.errors import ConfigurationError, OnexError
 from onex_platform.pages.format import (
     EncodedPage,
     EnumPageReason,
@@ -25,7 +21,6 @@ from onex_platform.pages.format import (
     read_page,
 )
 from onex_platform.pages.schema import BEAT_COLUMNS, bucket_of, to_events, to_table
-from onex_platform.pages.store import PageMissingError, PageStore
 from onex_platform_tests.domain.builders import START, event
 from onex_platform_tests.domain.histories import records, run_in_cuts
 
@@ -79,34 +74,3 @@ def test_a_bucket_is_read_without_the_others_and_without_payloads() -> None:
     everywhere = read_page(file, page.metadata, beats=True)
     assert len(everywhere) == 20
     assert len(read_page(file, page.metadata, bucket=99, beats=True)) == 0
-
-
-def test_the_store_never_overwrites(tmp_path: Path) -> None:
-    store = PageStore(str(tmp_path / "pages"))
-    store.create("a/b.parquet", b"first")
-    with pytest.raises(OnexError, match=r"a/b\.parquet exists"):
-        store.create("a/b.parquet", b"second")
-    assert store.read("a/b.parquet") == b"first"
-    assert [(item.key, item.encoded_bytes) for item in store.objects()] == [("a/b.parquet", 5)]
-    store.delete("a/b.parquet")
-    store.delete("a/b.parquet")
-    assert list(store.objects()) == []
-
-
-def test_a_local_page_is_on_the_disk_before_the_index_can_know_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
-    PageStore(str(tmp_path)).create("a/b/c.parquet", b"page")
-    places = (tmp_path / name for name in ("a/b/c.parquet", "a/b", "a", ""))
-    assert synced == [place.stat().st_ino for place in places]
-
-
-def test_a_missing_page_and_a_wrong_address_are_named(tmp_path: Path) -> None:
-    with pytest.raises(PageMissingError, match="gone"):
-        PageStore(str(tmp_path)).read("gone")
-    with pytest.raises(PageMissingError, match="gone"):
-        PageStore(str(tmp_path)).open("gone")
-    with pytest.raises(ConfigurationError, match="ftp://nowhere"):
-        PageStore("ftp://nowhere")
