@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Processes that share the tests; each starts PostgreSQL, Kafka and Spark of its own.
+WORKERS ?= 2
 
 .PHONY: run test test-fast dev setup lint format benchmarks clean help
 
@@ -27,10 +29,10 @@ run: $(STAMP) ## set up and run the main job on the embedded servers
 
 test: $(STAMP) ## set up, lint, check types and run every test
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-fast: $(STAMP) ## the inner loop: pure logic only, no servers, under two minutes
-	$(BIN)/python -m pytest -q -m 'not servers'
+	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not servers'
 
 dev: $(STAMP) ## open the Dagster UI on the embedded servers
 	$(BIN)/onex stack dev
