@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from onex_platform import stack
+from onex_platform.deadlines import defs as deadlines
 from onex_platform.engines import defs as engines
 from onex_platform.pages import defs as pages
 from onex_platform.pipeline import defs as pipeline
@@ -51,6 +52,7 @@ def build_definitions(
         topics.build_definitions(catalogue),
         pages.build_definitions(settings, catalogue),
         projections.build_definitions(settings),
+        deadlines.build_definitions(),
         pipeline.build_definitions(settings),
     )
 

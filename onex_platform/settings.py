@@ -255,6 +255,9 @@ class DeadlinesSettings(_Group):
     scan_seconds: Seconds = Field(
         2, description="time for each kind of deadline; the next scan goes on where it ended"
     )
+    rescan_seconds: Seconds = Field(
+        10, description="how soon rows are judged again that could not be declared before"
+    )
     gap_seconds: Seconds = Field(
         120, description="nobody looked for this long: the watch counts as begun anew"
     )

@@ -16,6 +16,9 @@ EVENT_PAGES = dg.AssetKey("event_pages")
 REGISTRATION_PROJECTIONS = dg.AssetKey("registration_projections")
 REGISTRATION_HISTORY = dg.AssetKey("registration_history")
 
+# The run that takes cuts, folds them, and watches the deadlines meanwhile.
+DRAINING_JOB = "drain_registration"
+
 GROUP = "registration"
 OWNERS = ["team:registry"]
 # Whoever extends the log or the rows of the domain waits here for the one before. Correctness does
@@ -65,6 +68,13 @@ def schedule(job: Any, cron: str) -> dg.ScheduleDefinition:
     )
 
 
+def is_in_flight(instance: dg.DagsterInstance, job_name: str) -> bool:
+    """Whether a run of the job is queued or running."""
+    return bool(
+        instance.get_run_ids(dg.RunsFilter(job_name=job_name, statuses=_IN_FLIGHT), limit=1)
+    )
+
+
 def reason_to_wait(instance: dg.DagsterInstance, job_name: str) -> str | None:
     """Why the job should not be started now: a run is in flight, or the last ones have failed.
 
@@ -72,7 +82,7 @@ def reason_to_wait(instance: dg.DagsterInstance, job_name: str) -> str | None:
     storm of runs. Nothing is remembered: the runs themselves say all of it.
     """
     records = instance.get_run_records(dg.RunsFilter(job_name=job_name), limit=_RUNS_LOOKED_AT)
-    if any(record.dagster_run.status in _IN_FLIGHT for record in records):
+    if is_in_flight(instance, job_name):
         return f"A run of {job_name} is in flight."
     failures = 0
     for record in records:

@@ -1,10 +1,13 @@
 -- The clock: who watches the deadlines, what was declared, and what is held back.
 
--- When the deadlines were last looked at with the evidence at hand, and since when without a gap.
+-- When the deadlines were last looked at with the evidence at hand, and since when without a gap;
+-- when they were last scanned, and which deadlines had passed for that scan.
 CREATE TABLE deadline_watches (
     domain text PRIMARY KEY CHECK (domain <> ''),
     watched_at timestamptz NOT NULL,
     resumed_at timestamptz NOT NULL,
+    scanned_at timestamptz,
+    scanned_before timestamptz,
     CONSTRAINT watches_begin_before_they_go_on CHECK (resumed_at <= watched_at)
 );
 

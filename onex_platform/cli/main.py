@@ -13,6 +13,7 @@ from onex_platform import __version__
 # noun -> (module, one line for --help); the module is imported only when its noun is used.
 COMMANDS = {
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
+    "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
     "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
     "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 
+from onex_platform.cli.durations import Duration
 from onex_platform.settings import Settings, load_settings
 from onex_platform.simulate.files import write_file
 from onex_platform.simulate.fleet import Fleet
@@ -36,19 +36,6 @@ _SHOWN_BYTES = 600
 _SHOWN_RECORDS = 20
 
 
-class _Duration(click.ParamType[timedelta]):
-    name = "duration"
-    _UNITS: ClassVar = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
-        if isinstance(value, timedelta):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value)
-        if match is None:
-            self.fail(f"{value!r} is no duration; write 90s, 15m, 6h or 30d.", param, ctx)
-        return timedelta(**{self._UNITS[match[2]]: float(match[1])})
-
-
 class _Assignment(click.ParamType[tuple[str, float]]):
     """NAME=NUMBER; whether the name is known is the profile's business."""
 
@@ -68,7 +55,7 @@ def _plan_options(*, nodes: int, duration: str | None) -> Callable[[Any], Any]:
         click.option("--nodes", default=nodes, show_default=True, help="Size of the fleet."),
         click.option(
             "--duration",
-            type=_Duration(),
+            type=Duration(),
             default=duration,
             help="Length of the history, such as 90s, 15m, 6h, 30d; "
             + (f"{duration} by default." if duration else "by default what --events needs, or 1d."),

@@ -84,10 +84,16 @@ class OverduePage(NamedTuple):
     end: Place | None
 
 
-def exists(cursor: Cursor, domain: str, kind: EnumEventKind, before: datetime) -> bool:
+def exists(
+    cursor: Cursor,
+    domain: str,
+    kind: EnumEventKind,
+    before: datetime,
+    after: Place = BEGINNING,
+) -> bool:
     """Whether a deadline of this kind passed before the moment; one look at the index."""
     query = f"SELECT EXISTS ({_KEYS[kind]}) AS overdue"
-    return bool(fetch_one(cursor, query, _parameters(domain, before, BEGINNING, 1)).overdue)
+    return bool(fetch_one(cursor, query, _parameters(domain, before, after, 1)).overdue)
 
 
 def read_page(

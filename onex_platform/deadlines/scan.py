@@ -19,16 +19,29 @@ from datetime import datetime, timedelta
 from uuid import uuid5
 
 from onex_platform.deadlines import overdue
+from onex_platform.deadlines.alerts import alert_of_holds
 from onex_platform.deadlines.declaring import declare, declare_expiries, undeclared
-from onex_platform.deadlines.evidence import evident_until, keep_watch, look_at_watch
-from onex_platform.deadlines.guard import ExpiryGuard, open_holds
+from onex_platform.deadlines.evidence import Watch, evident_until, keep_watch, look_at_watch
+from onex_platform.deadlines.guard import ExpiryGuard
 from onex_platform.deadlines.overdue import BEGINNING, Place
+from onex_platform.deadlines.records import prune_expiries
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import FACT_NAMESPACE
-from onex_platform.engines.postgres import Cursor, session_lock, transaction
+from onex_platform.engines.postgres import Cursor, fetch_one, session_lock, transaction
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
 from onex_platform.settings import Settings
+
+_LAST_SCAN = """
+    SELECT
+        scanned_at,
+        scanned_before,
+        EXISTS (SELECT FROM scan_positions AS p WHERE p.domain = %(domain)s) AS stopped,
+        EXISTS (
+            SELECT FROM expiry_holds AS h
+            WHERE h.domain = %(domain)s AND (ended_at IS NULL OR alerted_at IS NULL)
+        ) AS unsettled
+    FROM deadline_watches WHERE domain = %(domain)s"""
 
 Kind = EnumEventKind
 _KINDS = (Kind.LIVENESS_EXPIRED, Kind.ACK_TIMED_OUT)
@@ -48,6 +61,7 @@ class ScanAccount:
     in_grace: int = 0
     oldest: datetime | None = None  # the oldest deadline that was declared now
     complete: bool = True  # False: the next scan goes on where this one stopped
+    alerts: int = 0  # holds that were told to the world
 
     @property
     def declared(self) -> int:
@@ -75,13 +89,9 @@ def scan(archive: PageArchive, now: datetime, *, dry_run: bool = False) -> ScanA
     if not declares_timeouts(archive.settings):
         return account
     account.judged_before = before = evident_until(archive, now)
-    watching = look_at_watch if dry_run else keep_watch
-    with effect("deadlines.watch"), transaction(archive.engine, archive.breaker) as cursor:
-        watch = watching(cursor, archive.domain, archive.settings, now)
-        if not watch.may_judge(now):
-            account.grace_until = watch.grace_until
-        if not _has_work(cursor, archive.domain, before):
-            return account
+    watch = (_look if dry_run else _keep)(archive, now)
+    if not watch.may_judge(now):
+        account.grace_until = watch.grace_until
     run = _Run(archive, now, before, account, dry_run)
     if dry_run:
         run.through()
@@ -89,13 +99,45 @@ def scan(archive: PageArchive, now: datetime, *, dry_run: bool = False) -> ScanA
         # Rivals would do no harm, but each would count what the other is about to declare.
         with session_lock(archive.engine, archive.breaker, _lock_key(archive.domain)):
             run.through()
+        account.alerts = alert_of_holds(archive, now)
     return account
 
 
-def _has_work(cursor: Cursor, domain: str, before: datetime) -> bool:
-    return any(overdue.exists(cursor, domain, kind, before) for kind in _KINDS) or bool(
-        open_holds(cursor, domain)
-    )
+def scan_when_due(archive: PageArchive, now: datetime) -> ScanAccount | None:
+    """For loops: keep the watch, and scan if that may change something; None if not."""
+    return scan(archive, now) if is_due(archive, now) else None
+
+
+def is_due(archive: PageArchive, now: datetime) -> bool:
+    """Keep the watch, and say whether a scan may declare something: one look at each index.
+
+    That is so if a deadline passed since the last scan, if that scan did not come to its end, and
+    every now and then while something waits that could not be declared.
+    """
+    if not declares_timeouts(archive.settings):
+        return False
+    before = evident_until(archive, now)
+    if not _keep(archive, now).may_judge(now):
+        return False
+    with transaction(archive.engine, archive.breaker) as cursor:
+        last = fetch_one(cursor, _LAST_SCAN, {"domain": archive.domain})
+        pause = timedelta(seconds=archive.settings.deadlines.rescan_seconds)
+        rested = last.scanned_at is None or now - last.scanned_at >= pause
+        if rested and last.unsettled:
+            return True
+        new = rested or last.scanned_before is None or last.stopped
+        since = BEGINNING if new else Place(last.scanned_before, BEGINNING.entity_id)
+        return any(overdue.exists(cursor, archive.domain, kind, before, since) for kind in _KINDS)
+
+
+def _keep(archive: PageArchive, now: datetime) -> Watch:
+    with effect("deadlines.watch"), transaction(archive.engine, archive.breaker) as cursor:
+        return keep_watch(cursor, archive.domain, archive.settings, now)
+
+
+def _look(archive: PageArchive, now: datetime) -> Watch:
+    with transaction(archive.engine, archive.breaker) as cursor:
+        return look_at_watch(cursor, archive.domain, archive.settings, now)
 
 
 class _Run:
@@ -129,6 +171,12 @@ class _Run:
                 _remember_place(cursor, self._domain, kind, ended)
                 if kind is Kind.LIVENESS_EXPIRED and began == BEGINNING and ended is None:
                     self._guard.close(cursor)
+            prune_expiries(cursor, self._domain, self._limits, self._now)
+            cursor.execute(
+                "UPDATE deadline_watches SET scanned_at = %s, scanned_before = %s"
+                " WHERE domain = %s",
+                [self._now, self._before, self._domain],
+            )
 
     def _walk(self, kind: EnumEventKind) -> tuple[Place, Place | None]:
         """Where the walk began, and where it stopped before the end, if it did."""

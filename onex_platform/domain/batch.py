@@ -14,6 +14,7 @@ from uuid import UUID
 
 from onex_platform.domain.decider import RegistrationPolicy, decide
 from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.facts import is_declared
 from onex_platform.domain.fold import apply
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
@@ -61,6 +62,7 @@ class BatchFold:
     changes: dict[EntityKey, RowChange] = field(default_factory=dict)
     log: list[LogEvent] = field(default_factory=list)
     facts: list[LogEvent] = field(default_factory=list)
+    announced: list[LogEvent] = field(default_factory=list)  # declared facts that took effect
     outcomes: Counter[EnumOutcome] = field(default_factory=Counter)
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -99,6 +101,9 @@ def _fold_into(batch: BatchFold, rows: Rows, event: LogEvent) -> ModelRegistrati
     after, outcome, reason = apply(before, event)
     batch.log.append(event)
     batch.outcomes[outcome] += 1
+    topic = None if event.provenance is None else event.provenance.topic
+    if outcome is EnumOutcome.APPLIED and is_declared(event.kind, topic, event.cause_id):
+        batch.announced.append(event)
     if outcome in _REFUSED:
         batch.refusals.append(Refusal(event, outcome, reason))
     if after is not None and after is not before:

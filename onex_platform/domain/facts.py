@@ -53,6 +53,22 @@ class FactWriter:
         )
 
 
+# What the platform declares by itself, or on an operator's order: these wait in the inbox for their
+# place in the log, and are published once they took effect there.
+DECLARED = frozenset(
+    {
+        EnumEventKind.ACK_TIMED_OUT,
+        EnumEventKind.LIVENESS_EXPIRED,
+        EnumEventKind.NODE_DEREGISTERED,
+    }
+)
+
+
+def is_declared(kind: EnumEventKind, topic: str | None, cause_id: object | None) -> bool:
+    """Whether an event of the log is the platform's own, and was not decided from another one."""
+    return kind in DECLARED and topic is None and cause_id is None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedDeadline:
     """A deadline that stands in a row and has passed."""

@@ -15,13 +15,25 @@ from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import EntityKey
 from onex_platform.engines.postgres import Cursor, fetch_one
 
-_COLUMNS = (
-    *("event_id", "domain", "entity_id", "kind", "tenant", "node_id", "node_name", "epoch"),
-    *("occurred_at", "deadline", "payload", "correlation_id", "cause_id"),
-)
+_COLUMNS = {
+    "event_id": "uuid",
+    "domain": "text",
+    "entity_id": "uuid",
+    "kind": "text",
+    "tenant": "text",
+    "node_id": "text",
+    "node_name": "text",
+    "epoch": "bigint",
+    "occurred_at": "timestamptz",
+    "deadline": "timestamptz",
+    "payload": "jsonb",
+    "correlation_id": "uuid",
+    "cause_id": "uuid",
+}
 _SUBMIT = (
-    f"INSERT INTO fact_inbox ({', '.join(_COLUMNS)})"  # noqa: S608
-    f" VALUES ({', '.join(f'%({name})s' for name in _COLUMNS)}) ON CONFLICT DO NOTHING"
+    f"INSERT INTO fact_inbox ({', '.join(_COLUMNS)}) SELECT * FROM unnest("  # noqa: S608
+    + ", ".join(f"%({name})s::{kind}[]" for name, kind in _COLUMNS.items())
+    + ") ON CONFLICT DO NOTHING"
 )
 _WAITING = (
     f"SELECT {', '.join(_COLUMNS)} FROM fact_inbox"  # noqa: S608
@@ -31,8 +43,9 @@ _WAITING = (
 
 def submit(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
     """Let facts wait for the next batch; how many were not waiting already."""
-    cursor.executemany(_SUBMIT, [_columns_of(fact) for fact in facts])
-    return max(cursor.rowcount, 0)
+    rows = [_columns_of(fact) for fact in facts]
+    cursor.execute(_SUBMIT, {name: [row[name] for row in rows] for name in _COLUMNS})
+    return cursor.rowcount
 
 
 def waiting(cursor: Cursor, domain: str, before: datetime, limit: int) -> list[LogEvent]:
@@ -55,11 +68,13 @@ def remove(cursor: Cursor, domain: str, event_ids: Collection[UUID]) -> None:
 
 
 def _columns_of(fact: LogEvent) -> dict[str, Any]:
-    return {
-        **{name: getattr(fact, name) for name in _COLUMNS if hasattr(fact, name)},
-        **fact.entity._asdict(),
+    special = {
+        "domain": fact.entity.domain,
+        "entity_id": fact.entity.entity_id,
+        "kind": fact.kind.value,
         "payload": fact.payload.model_dump_json(),
     }
+    return special | {name: getattr(fact, name) for name in _COLUMNS if name not in special}
 
 
 def _fact_of(row: Any) -> LogEvent:

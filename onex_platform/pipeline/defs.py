@@ -50,7 +50,7 @@ def _drain_job(settings: Settings) -> dg.JobDefinition:
     # A run ends by itself; one that does not within twice its time hangs.
     limit = int(2 * (settings.pipeline.run_seconds + settings.pipeline.linger_seconds))
 
-    @dg.job(tags={"dagster/max_runtime": str(limit)})
+    @dg.job(name=wiring.DRAINING_JOB, tags={"dagster/max_runtime": str(limit)})
     def drain_registration() -> None:
         """Drain what waits into the log and onto the rows, linger for more, and check the rows."""
         check_rows(drain_input())

@@ -23,6 +23,7 @@ from onex_platform.domain.batch import Decider, RowChange
 from onex_platform.domain.decider import decide
 from onex_platform.domain.envelope import parse_payload
 from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.facts import DECLARED, is_declared
 from onex_platform.domain.fold import LIFE_FIELDS, Changes, changed, described, failed
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.payloads import IntrospectionPayload, RegistrationFailedPayload
@@ -40,6 +41,7 @@ _REFUSED = frozenset(
     if verdict.outcome in (EnumOutcome.ILLEGAL, EnumOutcome.PARKED)
 )
 _HEARTBEAT = machine.KIND_CODES[Kind.NODE_HEARTBEAT]
+_DECLARED = frozenset(machine.KIND_CODES[kind] for kind in DECLARED)
 _CAUSES = frozenset(
     machine.KIND_CODES[kind]
     for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK, Kind.NODE_SHUTDOWN)
@@ -91,7 +93,8 @@ class BucketFold:
     """Folds the events of one bucket, chunk after chunk in log order.
 
     `rows` are the bucket's current rows, as far as the events may touch them. With a decider, what
-    it decides is folded right behind its cause and collected in `facts`.
+    it decides is folded right behind its cause and collected in `facts`. A live run also collects
+    what was refused, and which of the facts that were declared took effect.
     """
 
     def __init__(
@@ -100,13 +103,14 @@ class BucketFold:
         rows: Iterable[ModelRegistrationProjection] = (),
         decider: Decider | None = None,
         *,
-        audit: bool = False,
+        live: bool = False,
     ) -> None:
         self.facts: list[LogEvent] = []
+        self.announced: list[LogEvent] = []
         self.refused: list[Refused] = []
         self._domain = domain
         self._decider = decider
-        self._audit = audit
+        self._live = live
         self._nodes = {row.entity_id.bytes: _Node(row) for row in rows}
         self._emitted: set[UUID] = set()
         self._verdicts = [0] * len(machine.VERDICTS)
@@ -180,12 +184,18 @@ class BucketFold:
                     node.beaten = True
                 elif node.life.position == step.position:
                     node.wide = True
-            elif self._audit and verdict in _REFUSED:
+                if self._live and step.kind in _DECLARED:
+                    self._announce(chunk.row(step.source))
+            elif self._live and verdict in _REFUSED:
                 row = chunk.row(step.source)
                 self.refused.append(Refused(row, node.life.state, verdict, step.times))
             if self._decider is not None and _may_decide(node.life, step, verdict):
                 self._decide(entity_id, node, chunk, step)
         return touched
+
+    def _announce(self, row: dict[str, Any]) -> None:
+        if is_declared(Kind(row["kind"]), row["topic"], row["cause_id"]):
+            self.announced.append(to_event(row, self._domain))
 
     def _decide(self, entity_id: bytes, node: _Node, chunk: Chunk, step: Step) -> None:
         decider = cast("Decider", self._decider)

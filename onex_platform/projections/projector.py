@@ -36,7 +36,8 @@ class ProjectionBatch:
     """What folding the log from `start` up to, and without, `end` came to.
 
     `read` counts what was read, `outcomes` what became of it: they must agree. `entered` are events
-    whose ids the ledger does not hold yet; those of `facts` are entered anyway.
+    whose ids the ledger does not hold yet; those of `facts`, which are to be published, are entered
+    anyway.
     """
 
     domain: str
@@ -70,7 +71,7 @@ class ProjectionBatch:
             read=fold.read + len(parked),
             outcomes=fold.outcomes + Counter({EnumOutcome.PARKED: len(parked)}),
             changes=fold.changes.values(),
-            facts=fold.facts,
+            facts=sorted([*fold.facts, *fold.announced], key=lambda fact: fact.position),
             refusals=fold.refusals,
             entered=fold.log,
             parked=parked,

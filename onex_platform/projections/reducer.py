@@ -181,7 +181,7 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
                 task,
                 job.domain,
                 (change for fold in folds.values() for change in fold.changes()),
-                [fact for fold in folds.values() for fact in fold.facts],
+                [fact for fold in folds.values() for fact in (*fold.facts, *fold.announced)],
                 [item for fold in folds.values() for item in fold.refused],
             )
     finally:
@@ -211,7 +211,7 @@ def _fold_bucket(
         for entity in table["entity_id"].unique().to_pylist()
     }
     rows = reader.get_many((UUID(bytes=entity) for entity in entities), job.domain)
-    fold = BucketFold(job.domain, rows.values(), decider, audit=True)
+    fold = BucketFold(job.domain, rows.values(), decider, live=True)
     for chunk in chunks:
         fold.feed(*chunk)
     return fold

@@ -17,3 +17,10 @@ __all__ = ["log_settings", "store_settings"]
 def watched(log_settings: Settings) -> Iterator[Watched]:
     with open_watched(log_settings) as opened:
         yield opened
+
+
+@pytest.fixture
+def piped(pipeline_settings: Settings) -> Iterator[Watched]:
+    """Connected to the broker, with nothing to read there yet."""
+    with open_watched(pipeline_settings) as opened:
+        yield opened

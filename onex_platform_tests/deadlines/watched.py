@@ -66,6 +66,35 @@ class Watched:
         which = {"tenant": TENANT, "first": first, "count": count}
         self.execute(_NODES, **which, state="awaiting_ack", ack=deadline, since=at(-1000))
 
+    def request_acks(self) -> None:
+        """Let every node's request wait in the outbox."""
+        self.execute(
+            "INSERT INTO outbox"
+            " (domain, entry, entity_id, event_kind, event_id, event_key, envelope)"
+            " SELECT domain, 'event', entity_id, 'registry.node.ack_requested', gen_random_uuid(),"
+            " entity_id::text, '{}' FROM registration_projections"
+        )
+
+    def publish_requests(self, moment: datetime) -> None:
+        """What the relay does when the broker has acknowledged the requests."""
+        self.execute(
+            "WITH gone AS (DELETE FROM outbox WHERE event_kind = 'registry.node.ack_requested'"
+            "  RETURNING domain, entity_id)"
+            " INSERT INTO published_ack_requests SELECT domain, entity_id, %(at)s FROM gone"
+            " ON CONFLICT (domain, entity_id) DO UPDATE SET published_at = excluded.published_at",
+            at=moment,
+        )
+
+    def beat(self, count: int, deadline: datetime) -> None:
+        """Let as many of those whose deadline is the latest live on until then."""
+        self.execute(
+            "UPDATE registration_liveness SET liveness_deadline = %(deadline)s"
+            " WHERE entity_id IN (SELECT entity_id FROM registration_liveness"
+            "  ORDER BY liveness_deadline DESC LIMIT %(count)s)",
+            deadline=deadline,
+            count=count,
+        )
+
     def folded_to(self, moment: datetime) -> None:
         """Say that everything before the moment is in the rows."""
         with transaction(self.archive.engine, self.archive.breaker) as cursor:

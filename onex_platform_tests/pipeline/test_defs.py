@@ -156,7 +156,7 @@ def test_rows_that_are_not_what_the_log_says_are_found_and_rebuilt(graph: Graph)
     assert not proof.success
     passed = {check.check_name: check.passed for check in proof.get_asset_check_evaluations()}
     assert [name for name, verdict in passed.items() if not verdict] == ["live_equals_replay"]
-    assert len(passed) == 5
+    assert len(passed) == 6
     found = _check_numbers(proof, "live_equals_replay")
     assert (found["equal"], found["differing"]) == (2, 1)
 

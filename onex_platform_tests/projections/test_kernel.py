@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onex_platform.domain.batch import Decider, replay
+from onex_platform.domain.batch import Decider, fold_batch, replay
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import EntityKey
@@ -91,7 +92,22 @@ def test_one_hot_node_is_folded_like_any_other() -> None:
 
 
 def test_a_run_of_refused_heartbeats_is_one_entry_of_the_audit() -> None:
-    fold = BucketFold("registration", audit=True)
+    fold = BucketFold("registration", live=True)
     feed(fold, [event(Kind.NODE_HEARTBEAT, 8 * n, n) for n in range(1, 11)])
     assert [(entry.times, entry.event["position"]) for entry in fold.refused] == [(10, 8)]
     assert list(fold.changes()) == []
+
+
+def test_a_live_run_announces_what_was_declared_here_and_took_effect() -> None:
+    join = (Kind.NODE_INTROSPECTION, Kind.NODE_ACCEPTED)
+    log = [event(kind, 8 * n, n) for n, kind in enumerate(join, 1)]
+    timeout = event(Kind.ACK_TIMED_OUT, 80, 40, deadline=log[1].deadline)
+    late = event(Kind.ACK_TIMED_OUT, 88, 41, deadline=log[1].deadline)
+    own, stale = (replace(fact, provenance=None) for fact in (timeout, late))
+    decided = replace(own, cause_id=log[0].event_id)
+    for facts, announced in (([own, stale], [own]), ([timeout], []), ([decided], [])):
+        live, again = BucketFold("registration", live=True), BucketFold("registration")
+        for fold in (live, again):
+            feed(fold, [*log, *facts])
+        assert live.announced == announced == fold_batch({}, [*log, *facts]).announced
+        assert again.announced == []

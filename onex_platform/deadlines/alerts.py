@@ -1,0 +1,64 @@
+"""A hold is told once: as an event that other systems read, and in the log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from onex_platform.deadlines.records import HoldRecord, holds
+from onex_platform.engines.postgres import transaction
+from onex_platform.errors import InfraError
+from onex_platform.faults import effect
+from onex_platform.pages.archive import PageArchive
+from onex_platform.telemetry import get_logger
+from onex_platform.topics.alarms import Alarm, raise_alarms
+from onex_platform.topics.catalogue import load_catalogue
+
+_OPERATION = "scan_deadlines"
+
+
+def alert_of_holds(archive: PageArchive, now: datetime) -> int:
+    """Tell of every hold that was not told yet; how many the broker has acknowledged.
+
+    A hold is marked after the acknowledgement. Whoever is killed in between tells it again, under
+    the same event id. A broker that does not answer fails no scan: the next one tries again.
+    """
+    untold = holds(archive, "untold")
+    if not untold:
+        return 0
+    log = get_logger(__name__)
+    for hold in untold:
+        log.error("expiry_hold", **_numbers(hold))
+    try:
+        with effect("deadlines.alert"):
+            raise_alarms(archive.settings, load_catalogue(), [_alarm(hold) for hold in untold])
+    except InfraError as error:
+        log.warning("expiry_hold_not_published", error=error)
+        return 0
+    with effect("deadlines.mark_alert"), transaction(archive.engine, archive.breaker) as cursor:
+        cursor.execute(
+            "UPDATE expiry_holds SET alerted_at = %s WHERE hold_id = ANY(%s)",
+            [now, [hold.hold_id for hold in untold]],
+        )
+    return len(untold)
+
+
+def _alarm(hold: HoldRecord) -> Alarm:
+    return Alarm(
+        correlation_id=hold.hold_id,
+        error="ExpiryHold",
+        message=f"More nodes of {hold.tenant!r} fell silent than may expire at once: "
+        f"{hold.expiry_limit} of {hold.fleet}. The others are held, and drain slowly.",
+        operation=_OPERATION,
+        occurred_at=hold.since,
+        context=_numbers(hold),
+    )
+
+
+def _numbers(hold: HoldRecord) -> dict[str, int | str]:
+    return {
+        "tenant": hold.tenant,
+        "since": hold.since.isoformat(),
+        "fleet": hold.fleet,
+        "limit": hold.expiry_limit,
+        "held": hold.held,
+    }

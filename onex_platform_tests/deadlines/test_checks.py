@@ -1,0 +1,105 @@
+"""The verdict on the clock, and the command that shows it and changes it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner, Result
+
+from onex_platform.cli.main import cli
+from onex_platform.deadlines.checks import no_overdue_without_fact
+from onex_platform.settings import Settings, address_variables
+from onex_platform_tests.deadlines.watched import MINUTE, Watched
+from onex_platform_tests.domain.builders import TENANT, at
+
+pytestmark = pytest.mark.servers
+
+NOW = at(600)
+
+
+def verdict(watched: Watched, now: datetime = NOW) -> tuple[bool, bool, dict[str, object]]:
+    watched.watched_at(now)
+    watched.folded_to(now)
+    found = no_overdue_without_fact(watched.archive, now)
+    return found.verdict.passed, found.is_warning, dict(found.verdict.metadata)
+
+
+def test_a_row_that_is_just_overdue_is_nobodys_fault_and_one_that_was_forgotten_is(
+    watched: Watched,
+) -> None:
+    watched.active(1, NOW - MINUTE)
+    passed, _, numbers = verdict(watched)
+    assert passed
+    assert numbers["overdue without fact"] == 1
+    passed, is_warning, _ = verdict(watched, NOW + timedelta(milliseconds=1))
+    assert (passed, is_warning) == (False, False)
+    watched.scan(NOW)
+    passed, _, numbers = verdict(watched, NOW + timedelta(milliseconds=1))
+    assert passed
+    assert (numbers["overdue without fact"], numbers["with a fact on its way"]) == (0, 1)
+
+
+def test_what_is_held_on_purpose_is_a_warning(piped: Watched) -> None:
+    piped.active(100, at(0))
+    piped.scan(NOW)
+    passed, is_warning, numbers = verdict(piped)
+    assert (passed, is_warning) == (False, True)
+    assert (numbers["held"], numbers["holds"]) == (85, 1)
+
+
+def test_within_the_grace_nothing_is_missed(watched: Watched) -> None:
+    watched.active(5, at(0))
+    watched.folded_to(NOW)
+    found = no_overdue_without_fact(watched.archive, NOW).verdict
+    assert found.passed
+    assert (found.metadata["within grace"], found.metadata["overdue without fact"]) == (5, 0)
+    assert found.metadata["grace until"] == at(690).isoformat()
+
+
+def onex(settings: Settings, *arguments: str) -> Result:
+    variables = address_variables(settings) | {"ONEX_PAGES_URL": settings.pages.url or ""}
+    return CliRunner().invoke(cli, ["deadlines", *arguments], env=variables)
+
+
+def test_an_operator_sees_a_hold_orders_its_end_and_finds_the_order_again(
+    piped: Watched, pipeline_settings: Settings
+) -> None:
+    now = datetime.now(UTC)
+    piped.active(100, now - timedelta(seconds=5))
+    piped.watched_at(now)
+    piped.folded_to(now)
+    tried = json.loads(onex(pipeline_settings, "scan", "--dry-run", "--json").stdout)
+    assert (tried["liveness expired"], tried["held"]) == (15, 85)
+    assert onex(pipeline_settings, "holds").stdout == "Nothing is held.\n"
+    assert onex(pipeline_settings, "audit").stdout == "Nobody has ordered an override.\n"
+
+    done = onex(pipeline_settings, "scan")
+    assert "liveness expired              15" in done.stdout
+    status = onex(pipeline_settings, "status")
+    assert status.exit_code == 0, status.output
+    assert status.stdout.startswith(f"85 overdue nodes are held back, of {TENANT}.")
+    assert "expiry limit 15" in status.stdout
+    [hold] = json.loads(onex(pipeline_settings, "holds", "--json").stdout)
+    assert (hold["tenant"], hold["held"]) == (TENANT, 85)
+
+    order = ("--tenant", TENANT, "--reason", "data centre closed", "--by", "ada", "--for", "5m")
+    ordered = onex(pipeline_settings, "override", *order)
+    assert f"every overdue node of {TENANT} may expire" in ordered.stdout
+    assert "overrides" in onex(pipeline_settings, "status").stdout
+    assert "liveness expired              85" in onex(pipeline_settings, "scan").stdout
+    assert "ending override" in onex(pipeline_settings, "holds", "--all").stdout
+    audit = onex(pipeline_settings, "audit").stdout
+    assert "reason data centre closed  ordered by ada" in audit
+    assert onex(pipeline_settings, "override", "--tenant", TENANT).exit_code == 2
+
+
+def test_the_status_of_forgotten_rows_is_an_exit_code(piped: Watched) -> None:
+    now = datetime.now(UTC)
+    piped.active(1, now - 2 * MINUTE)
+    piped.watched_at(now)
+    piped.folded_to(now)
+    assert onex(piped.archive.settings, "status").exit_code == 1
+    found = json.loads(onex(piped.archive.settings, "status", "--json").stdout)
+    assert found["overdue without fact"] == 1
