@@ -239,6 +239,9 @@ class PipelineSettings(_Group):
         20, description="a run that is caught up waits this long for more before it ends"
     )
     poll_seconds: Seconds = Field(0.5, description="pause between looks while a run lingers")
+    clock_seconds: Seconds = Field(
+        5, description="time between two scans of the deadlines while a run lasts"
+    )
 
 
 class DeadlinesSettings(_Group):

@@ -15,6 +15,7 @@ from onex_platform.settings import Settings
 EVENT_PAGES = dg.AssetKey("event_pages")
 REGISTRATION_PROJECTIONS = dg.AssetKey("registration_projections")
 REGISTRATION_HISTORY = dg.AssetKey("registration_history")
+REGISTRATION_SNAPSHOTS = dg.AssetKey("registration_snapshots")
 
 # The run that takes cuts, folds them, and watches the deadlines meanwhile.
 DRAINING_JOB = "drain_registration"

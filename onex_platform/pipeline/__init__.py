@@ -1,5 +1,6 @@
-"""The stations run as one: what waits is drained into the log and folded onto the rows."""
+"""The stations run as one: drain, fold, publish, and watch the clock."""
 
 from onex_platform.pipeline.loop import DrainAccount, drain
+from onex_platform.pipeline.service import ServiceAccount, serve
 
-__all__ = ["DrainAccount", "drain"]
+__all__ = ["DrainAccount", "ServiceAccount", "drain", "serve"]

@@ -15,7 +15,8 @@ from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Verdict
 from onex_platform.pages.compaction import GROUPS_PER_RUN, compact, plan
 from onex_platform.pages.counts import hours_closed
-from onex_platform.pipeline.loop import DrainAccount, drain
+from onex_platform.pipeline.loop import DrainAccount
+from onex_platform.pipeline.service import ServiceAccount, serve
 from onex_platform.projections import checks, proof
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.replaying import folded_to
@@ -52,7 +53,7 @@ def _drain_job(settings: Settings) -> dg.JobDefinition:
 
     @dg.job(name=wiring.DRAINING_JOB, tags={"dagster/max_runtime": str(limit)})
     def drain_registration() -> None:
-        """Drain what waits into the log and onto the rows, linger for more, and check the rows."""
+        """Drain what waits, publish it, watch the clock, linger for more, and check the rows."""
         check_rows(drain_input())
 
     return drain_registration
@@ -64,12 +65,20 @@ def drain_input(
     spark: dg.ResourceParam[PySparkResource],
     archive: dg.ResourceParam[PageArchive],
 ) -> None:
-    """Take and fold cuts until nothing is left, then for the linger time."""
+    """Take, fold and publish cuts until nothing is left, then for the linger time."""
     before = archive.index.head()
-    account = drain(spark.spark_session, archive, on_progress=_reporter(context.log.info))
+    account = serve(spark.spark_session, archive, on_progress=_reporter(context.log.info))
     after = archive.index.head()
-    numbers = {**_numbers(account), "head": after.isoformat()}
+    for failure in account.failures:
+        context.log.warning(f"The run went on without: {failure}")
+    numbers = {**_numbers(account.drained), **_timeouts(account), "head": after.isoformat()}
     context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=numbers))
+    if account.published.published:
+        context.log_event(
+            dg.AssetMaterialization(
+                wiring.REGISTRATION_SNAPSHOTS, metadata=asdict(account.published)
+            )
+        )
     # An hour is materialised once it is over; what the run added to the present one is observed.
     context.log_event(dg.AssetObservation(wiring.EVENT_PAGES, metadata=numbers))
     hours = wiring.hours(archive.settings)
@@ -127,6 +136,15 @@ def _numbers(account: DrainAccount) -> dict[str, Any]:
         "facts": account.facts,
         "rows": account.rows,
         **{outcome.value: account.outcomes[outcome] for outcome in EnumOutcome},
+        **{f"{step} seconds": round(spent, 3) for step, spent in account.seconds.items()},
+    }
+
+
+def _timeouts(account: ServiceAccount) -> dict[str, Any]:
+    return {
+        "acks timed out": account.ack_timed_out,
+        "nodes expired": account.expired,
+        "expiries held": account.held,
     }
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -35,11 +36,26 @@ class DrainAccount:
     facts: int = 0
     rows: int = 0
     outcomes: Counter[EnumOutcome] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)  # where the time went, by step
     caught_up: bool = False
 
     @property
     def read(self) -> int:
         return self.archived + self.parked
+
+    @contextmanager
+    def timing(self, step: str) -> Iterator[None]:
+        """Count the block's time to this step."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = time.monotonic() - began
+            self.seconds[step] = self.seconds.get(step, 0.0) + spent
+
+
+# What else a run does after each look at the topics; says whether it did something.
+Companion = Callable[[DrainAccount], bool]
 
 
 def drain(
@@ -48,12 +64,14 @@ def drain(
     *,
     until: datetime | None = None,
     linger_seconds: float | None = None,
+    companions: Sequence[Companion] = (),
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> DrainAccount:
     """Take and fold cuts until nothing new came for the linger time.
 
     Whatever was in the topics when the run began is folded when it ends, unless the settings' run
-    time is over before. No cut ends after `until`.
+    time is over before. No cut ends after `until`. `companions` are called after each fold; one
+    that did something keeps the run awake like a record would.
     """
     pipeline = archive.settings.pipeline
     linger = pipeline.linger_seconds if linger_seconds is None else linger_seconds
@@ -65,6 +83,8 @@ def drain(
         now = datetime.now(UTC)
         moved = _take_cut(spark, archive, account, min(now, until + settle) if until else now)
         moved |= _fold(spark, archive, account)
+        for companion in companions:
+            moved |= companion(account)
         if moved:
             busy = time.monotonic()
             on_progress(account)
@@ -86,7 +106,8 @@ def _take_cut(
 ) -> bool:
     """Whether records came in; a rival that took the cut first is no reason to stop."""
     try:
-        taken = archive.take_cut(spark, now)
+        with account.timing("archive"):
+            taken = archive.take_cut(spark, now)
     except RivalCutError:
         return True
     if taken is None:
@@ -99,7 +120,8 @@ def _take_cut(
 
 
 def _fold(spark: SparkSession, archive: PageArchive, account: DrainAccount) -> bool:
-    batch = fold_log(spark, archive, datetime.now(UTC), policy_of(archive.settings))
+    with account.timing("fold"):
+        batch = fold_log(spark, archive, datetime.now(UTC), policy_of(archive.settings))
     if batch is None or not batch.committed:
         return False
     account.batches += 1

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from onex_platform.domain.events import EnumEventKind
@@ -51,6 +51,15 @@ class RelayAccount:
     @property
     def published(self) -> int:
         return self.snapshots + self.tombstones + self.events
+
+    def __iadd__(self, other: RelayAccount) -> Self:
+        """What both published; what waits is what waited last."""
+        self.snapshots += other.snapshots
+        self.tombstones += other.tombstones
+        self.events += other.events
+        self.coalesced += other.coalesced
+        self.waiting = other.waiting
+        return self
 
 
 class OutboxRelay:

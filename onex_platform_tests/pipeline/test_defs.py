@@ -79,18 +79,23 @@ def test_a_run_drains_what_waits_and_says_what_it_did(graph: Graph) -> None:
     send(graph.settings, [sent(Kind.NODE_HEARTBEAT, "a", value=b"not json")])
     run = graph.run("drain_registration")
     assert run.success
-    [rows] = run.asset_materializations_for_node("drain_input")
+    [rows, snapshots] = run.asset_materializations_for_node("drain_input")
     assert rows.asset_key == wiring.REGISTRATION_PROJECTIONS
     found = numbers(rows.metadata)
-    assert (found["read"], found["archived"], found["parked before the log"]) == (4, 3, 1)
+    # The six decisions are published, and read again as duplicates.
+    assert (found["read"], found["archived"], found["parked before the log"]) == (10, 9, 1)
     assert (found["facts"], found["applied"], found["rows"]) == (6, 9, 3)
+    assert found["duplicate"] == 6
+    assert snapshots.asset_key == wiring.REGISTRATION_SNAPSHOTS
+    published = numbers(snapshots.metadata)
+    assert (published["snapshots"], published["events"], published["waiting"]) == (3, 6, 0)
     [pages] = run.asset_observations_for_node("drain_input")
     assert pages.asset_key == wiring.EVENT_PAGES
     checked = {check.check_name: check for check in run.get_asset_check_evaluations()}
     assert set(checked) == {"accounting", "fold_keeps_up", "live_equals_replay"}
     assert all(check.passed for check in checked.values())
     account = numbers(checked["accounting"].metadata)
-    assert (account["read"], account["parked before the log"], account["folded"]) == (4, 1, 9)
+    assert (account["read"], account["parked before the log"], account["folded"]) == (10, 1, 15)
     assert numbers(checked["live_equals_replay"].metadata)["equal"] == 3
 
 
@@ -168,7 +173,7 @@ def test_rows_that_are_not_what_the_log_says_are_found_and_rebuilt(graph: Graph)
     graph.run("rebuild_registration", run_config=swap)
     proof = graph.run("prove_registration")
     assert _check_numbers(proof, "live_equals_replay")["equal"] == 3
-    assert _check_numbers(proof, "pages_are_sound")["read pages"] == 2
+    assert _check_numbers(proof, "pages_are_sound")["read pages"] == 3
 
 
 def test_accounts_that_do_not_add_up_fail_the_run(graph: Graph) -> None:
@@ -251,22 +256,23 @@ def test_the_lag_of_one_topic_can_be_checked_by_hand(graph: Graph) -> None:
 
 
 def test_small_pages_are_merged_when_there_are_enough(graph: Graph) -> None:
-    few = graph.settings.pages.model_copy(update={"compact_when": 6})
+    # Each run leaves a page of records, one of decisions, and one of those decisions' echoes.
+    few = graph.settings.pages.model_copy(update={"compact_when": 9})
     graph = Graph(graph.settings.model_copy(update={"pages": few}), graph.instance)
     sensor = "compact_when_small_pages_pile_up"
     for node in "ab":
         _join(graph, node)
         graph.run("drain_registration")
-    assert "4 pages are worth merging; 6 start a run" in graph.tick(sensor).skip_message
+    assert "6 pages are worth merging; 9 start a run" in graph.tick(sensor).skip_message
     _join(graph, "c")
     graph.run("drain_registration")
     assert len(graph.tick(sensor).run_requests) == 1
 
     trial = {"ops": {"merge_pages": {"config": {"dry_run": True}}}}
     planned = _output_numbers(graph.run("compact_pages", run_config=trial), "merge_pages")
-    assert (planned["groups"], planned["pages"]) == (1, 6)
+    assert (planned["groups"], planned["pages"]) == (1, 9)
     merged = _output_numbers(graph.run("compact_pages"), "merge_pages")
-    assert (merged["pages"], merged["merged_pages"]) == (6, 1)
+    assert (merged["pages"], merged["merged_pages"]) == (9, 1)
     assert "0 pages are worth merging" in graph.tick(sensor).skip_message
     assert graph.run("prove_registration").success
 

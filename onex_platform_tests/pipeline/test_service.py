@@ -1,0 +1,95 @@
+"""A run in service on real servers: events become snapshots, silence becomes a fact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.states import EnumRegistrationState
+from onex_platform.engines.kafka import end_positions, read_to_end
+from onex_platform.engines.postgres import transaction
+from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.pipeline import serve
+from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform.settings import Settings
+from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.servers
+
+Kind = EnumEventKind
+State = EnumRegistrationState
+
+
+def waiting(archive: PageArchive) -> int:
+    with transaction(archive.engine, archive.breaker) as cursor:
+        [(entries,)] = cursor.execute("SELECT count(*) FROM outbox").fetchall()
+    return int(entries)
+
+
+def test_what_the_registry_decides_reaches_its_topics_and_comes_back_without_effect(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    node = str(uuid4())
+    topics = [load_catalogue().for_kind(k).topic for k in (Kind.NODE_ACCEPTED, Kind.ACK_REQUESTED)]
+    before = end_positions(pipeline_settings, topics)
+    send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, node)])
+    with open_archive(pipeline_settings) as archive:
+        account = serve(spark, archive, linger_seconds=1)
+        published = [
+            message.topic()
+            for message in read_to_end(pipeline_settings, topics, before)
+            if message.key() == node.encode()
+        ]
+        assert sorted(published) == sorted(topics)
+        assert account.published.events == 2
+        # They are read again as what they are: duplicates of what stands in the log.
+        assert account.drained.duplicates == 2
+        require_live_equals_replay(archive)
+
+
+def test_rows_are_folded_while_nothing_can_be_published(
+    spark: SparkSession, pipeline_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = uuid4()
+    send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, str(node))])
+    with open_archive(pipeline_settings) as archive:
+        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        missing = f"onex.snapshot.platform.nowhere-{node.hex[:8]}.v1"
+        with monkeypatch.context() as patched:
+            patched.setenv("SNAPSHOT_TOPIC", missing)
+            account = serve(spark, archive, linger_seconds=0.2)
+        assert any("Unknown topic" in failure for failure in account.failures)
+        assert reader.get_registration_status(node) is State.AWAITING_ACK
+        assert waiting(archive) > 0
+        account = serve(spark, archive, linger_seconds=0.2)
+        assert (account.failures, waiting(archive)) == ([], 0)
+
+
+def test_a_run_that_starts_after_a_pause_declares_nobody_dead(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    registration = pipeline_settings.registration.model_copy(
+        update={"first_liveness_seconds": 0.1, "heartbeat_liveness_seconds": 0.1}
+    )
+    settings = pipeline_settings.model_copy(update={"registration": registration})
+    node = uuid4()
+    with open_archive(settings) as archive:
+        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK):
+            send(settings, [sent(kind, str(node))])
+            serve(spark, archive, linger_seconds=0.5)
+        assert reader.get_registration_status(node) is State.ACTIVE
+        patient = settings.deadlines.model_copy(update={"grace_seconds": 0})
+        impatient = settings.model_copy(update={"deadlines": patient})
+        account = serve(spark, replace(archive, settings=impatient), linger_seconds=1)
+        assert account.expired == 1
+        assert reader.get_registration_status(node) is State.LIVENESS_EXPIRED
