@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
+from onex_platform import stack
 from onex_platform.settings import (
     KafkaSettings,
     PostgresSettings,
@@ -60,3 +63,17 @@ def listening_addresses(settings: Settings) -> set[str]:
         for connection in process.net_connections(kind="tcp")
         if connection.status == psutil.CONN_LISTEN
     }
+
+
+@contextmanager
+def halted_broker(settings: Settings) -> Iterator[None]:
+    """Inside, the broker's process is halted: it neither answers nor closes a connection."""
+    embedded = settings.model_copy(update={"kafka": KafkaSettings()})
+    (pid,) = [server.pid for server in stack.status(embedded) if server.name == "kafka"]
+    assert pid is not None
+    broker = psutil.Process(pid)
+    broker.suspend()
+    try:
+        yield
+    finally:
+        broker.resume()

@@ -35,15 +35,15 @@ from onex_platform.engines.kafka_reader import (
 )
 from onex_platform.errors import InfraTimeoutError, InfraUnavailableError
 from onex_platform.settings import Settings
+from onex_platform.snapshots.records import VERSION_HEADER
 from onex_platform.snapshots.snapshot_map import (
     Draft,
     MalformedSnapshotError,
     SnapshotMap,
     Trait,
-    version_of,
 )
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.telemetry import get_logger
-from onex_platform.topics.catalogue import load_catalogue
 
 _LOAD_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
@@ -82,7 +82,7 @@ class SnapshotCache:
         topic: str | None = None,
         domain: str = REGISTRATION_DOMAIN,
     ) -> None:
-        self.topic = topic or load_catalogue().snapshot(domain).topic
+        self.topic = topic or ModelSnapshotTopicConfig.default(settings.environment, domain).topic
         self._settings = settings
         self._domain = domain
         self._map: SnapshotMap | None = None
@@ -348,7 +348,7 @@ class _Fold:
             value = record.value()
             try:
                 if value is None:
-                    bury(record.key(), version_of(record.headers()))
+                    bury(record.key(), _version(record.headers()))
                 else:
                     put(record.key(), value)
             except MalformedSnapshotError as error:
@@ -356,3 +356,9 @@ class _Fold:
                 self.last_malformed = (
                     f"partition {record.partition()}, offset {record.offset()}: {error}"
                 )
+
+
+def _version(headers: Iterable[tuple[str, bytes | None]] | None) -> int | None:
+    """The version of a tombstone; None if a stranger wrote it."""
+    text = dict(headers or ()).get(VERSION_HEADER)
+    return int(text) if text and text.isdigit() else None

@@ -10,7 +10,7 @@ same version a tombstone does. One without a version removes whatever there is, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
@@ -21,8 +21,6 @@ from pydantic import ValidationError
 
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-
-VERSION_HEADER = "snapshot_version"
 
 _HEX = b"0123456789abcdef"
 _DASHES = b"----"
@@ -179,12 +177,6 @@ class Draft:
         for key in gone:
             del carried[key]
         return carried
-
-
-def version_of(headers: Iterable[tuple[str, bytes | None]] | None) -> int | None:
-    """The version that a record's headers name; None if they don't."""
-    text = dict(headers or ()).get(VERSION_HEADER)
-    return int(text) if text and text.isdigit() else None
 
 
 class _Capabilities(msgspec.Struct, gc=False):

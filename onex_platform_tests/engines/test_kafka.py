@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from itertools import count
 from uuid import uuid4
 
-import psutil
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from onex_platform import stack
 from onex_platform.engines.kafka import (
     KafkaRecord,
     end_positions,
@@ -33,6 +31,7 @@ from onex_platform.errors import (
     InfraUnavailableError,
 )
 from onex_platform.settings import BreakerSettings, KafkaSettings, Settings
+from onex_platform_tests.stacks import halted_broker
 
 
 def _settings_for(port: int) -> Settings:
@@ -179,20 +178,6 @@ def impatient(kafka_settings: Settings) -> Settings:
     )
 
 
-@contextmanager
-def _broker_stopped(settings: Settings) -> Iterator[None]:
-    """Inside, the broker's process is halted: it neither answers nor closes a connection."""
-    embedded = settings.model_copy(update={"kafka": KafkaSettings()})
-    (pid,) = [server.pid for server in stack.status(embedded) if server.name == "kafka"]
-    assert pid is not None
-    broker = psutil.Process(pid)
-    broker.suspend()
-    try:
-        yield
-    finally:
-        broker.resume()
-
-
 @pytest.mark.servers
 class TestOnARealBroker:
     def test_records_that_were_not_acknowledged_are_not_counted_as_sent(
@@ -201,7 +186,7 @@ class TestOnARealBroker:
         with (
             pytest.raises(InfraTimeoutError, match="did not acknowledge every record in time"),
             open_producer(impatient) as producer,
-            _broker_stopped(kafka_settings),
+            halted_broker(kafka_settings),
         ):
             produce_all(producer, _records(topic, 10))
 
@@ -213,7 +198,7 @@ class TestOnARealBroker:
             pytest.raises(InfraTimeoutError),
             open_producer(impatient) as producer,
         ):
-            stopped.enter_context(_broker_stopped(kafka_settings))
+            stopped.enter_context(halted_broker(kafka_settings))
             producer.produce(topic, b"value")
 
     def test_the_caller_s_own_error_is_not_hidden_by_undelivered_records(
@@ -224,7 +209,7 @@ class TestOnARealBroker:
             pytest.raises(ZeroDivisionError),
             open_producer(impatient) as producer,
         ):
-            stopped.enter_context(_broker_stopped(kafka_settings))
+            stopped.enter_context(halted_broker(kafka_settings))
             producer.produce(topic, b"value")
             raise ZeroDivisionError
 
@@ -267,7 +252,7 @@ class TestOnARealBroker:
             pytest.raises(InfraTimeoutError),
             open_producer(impatient, **{"queue.buffering.max.messages": 50}) as producer,
         ):
-            stopped.enter_context(_broker_stopped(kafka_settings))
+            stopped.enter_context(halted_broker(kafka_settings))
             produce_all(producer, endless)
         assert next(pulled) <= 50 + 1000
 

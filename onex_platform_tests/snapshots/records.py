@@ -11,7 +11,7 @@ from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, produce_all
 from onex_platform.engines.kafka_topics import TopicLayout, create
 from onex_platform.settings import Settings
-from onex_platform.snapshots.snapshot_map import VERSION_HEADER
+from onex_platform.snapshots.records import VERSION_HEADER
 from onex_platform_tests.domain.builders import TENANT, at, number_id
 
 

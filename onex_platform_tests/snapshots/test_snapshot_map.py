@@ -17,7 +17,6 @@ from onex_platform.snapshots.snapshot_map import (
     Draft,
     SnapshotMap,
     Trait,
-    version_of,
 )
 from onex_platform_tests.domain.builders import number_id
 from onex_platform_tests.snapshots.records import snapshot
@@ -175,10 +174,3 @@ def test_asking_for_many_names_does_not_fill_the_memory() -> None:
     for number in range(1000):
         assert asked.having(Trait("capability", f"unknown-{number}")) == ()
     assert len(asked._lists) <= 100
-
-
-def test_versions_stand_in_a_header() -> None:
-    assert version_of([("snapshot_version", b"42")]) == 42
-    assert version_of([("trace", b"1"), ("snapshot_version", b"7")]) == 7
-    for headers in (None, [], [("snapshot_version", None)], [("snapshot_version", b"seven")]):
-        assert version_of(headers) is None
