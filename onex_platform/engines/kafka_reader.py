@@ -90,9 +90,9 @@ class PendingSurvey:
         if wait(self._offsets.values(), patience).not_done:
             return None
         with self._translated():
-            ends = {
-                place.partition: found.result().offset for place, found in self._offsets.items()
-            }
+            ends = {place.partition: end.result().offset for place, end in self._offsets.items()}
+            if min(ends.values()) < 0:  # librdkafka's way to say that a leader did not answer
+                raise TimeoutError
         topic_id = str(self._description.result().topic_id)
         return Survey(self._asked_at, self._reached, topic_id, ends)
 

@@ -171,13 +171,14 @@ class SnapshotCache:
         """Take in everything that is committed by now; the first time, load the topic."""
         with self._turn:
             self._require_open()
-            if self._reader is None or self._is_left_behind():
+            if self._reader is None:
                 self._load()
                 return
             try:
+                self._require_continuity()
                 self._catch_up(self._reader)
-            except TopicChangedError:
-                self._load()
+            except TopicChangedError as error:
+                self._load_anew(error)
 
     def reload(self) -> None:
         """Read the whole topic and replace everything; until then, what was there is shown."""
@@ -271,20 +272,26 @@ class SnapshotCache:
             return
         try:
             records = self._reader.batch(_POLL_SECONDS)
-            if self._is_left_behind():
-                self._load()
-                return
+            self._require_continuity()
             fold = _Fold(self._current(), self._domain)
             fold.add(records)
             self._show(fold)
             self._look_around(self._reader)
-        except TopicChangedError:
-            self._load()
+        except TopicChangedError as error:
+            self._load_anew(error)
 
-    def _is_left_behind(self) -> bool:
-        """Whether a tombstone may have come and gone since the cache last had everything."""
+    def _require_continuity(self) -> None:
+        """Refuse to go on if a tombstone may have come and gone since all was known."""
         behind = self.staleness()
-        return behind is None or behind > self._tombstones_stay
+        if behind is None or behind > self._tombstones_stay:
+            raise TopicChangedError(
+                f"{self.topic} was not followed for longer than tombstones stay there "
+                f"({self._tombstones_stay:g} s)."
+            )
+
+    def _load_anew(self, reason: TopicChangedError) -> None:
+        get_logger(__name__).warning("snapshots.read_anew", topic=self.topic, reason=reason.message)
+        self._load()
 
     def _look_around(self, reader: TopicReader) -> None:
         """Learn from time to time where the topic ends, without waiting for the answer."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, produce_all
+from onex_platform.engines.kafka import (
+    KafkaProducer,
+    KafkaRecord,
+    open_admin,
+    open_producer,
+    produce_all,
+)
 from onex_platform.engines.kafka_topics import TopicLayout, create
 from onex_platform.settings import Settings
 from onex_platform.snapshots.records import VERSION_HEADER
@@ -57,3 +65,23 @@ def create_compacted(settings: Settings, name: str, partitions: int = 3, **confi
 def send(settings: Settings, records: Iterable[KafkaRecord]) -> None:
     with open_producer(settings) as producer:
         produce_all(producer, records)
+
+
+@contextmanager
+def transactions(settings: Settings) -> Iterator[KafkaProducer]:
+    config = {"transactional.id": uuid4().hex, "transaction.timeout.ms": 120_000}
+    with open_producer(settings, **config) as producer:
+        producer.init_transactions(30)
+        yield producer
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether it comes to hold in time."""
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
+
+
+def by_id(*shown: ModelRegistrationSnapshot) -> dict[UUID, ModelRegistrationSnapshot]:
+    return {one.entity_id: one for one in shown}
