@@ -43,13 +43,19 @@ _JUDGED = {
 
 
 @st.composite
-def records(draw: st.DrawFn, max_passages: int = 10) -> list[RawRecord]:
-    """Records of two nodes on three partitions, in arrival order, append times never falling."""
+def records(
+    draw: st.DrawFn,
+    max_passages: int = 10,
+    min_passages: int = 1,
+    nodes: Sequence[str] = NODES,
+) -> list[RawRecord]:
+    """Records of some nodes on three partitions, in arrival order, append times never falling."""
     history: list[RawRecord] = []
     granted: dict[Kind, datetime] = {}
     moment = 0
-    for passage in draw(st.lists(st.sampled_from(PASSAGES), min_size=1, max_size=max_passages)):
-        node_id = draw(st.sampled_from(NODES))
+    passages = st.lists(st.sampled_from(PASSAGES), min_size=min_passages, max_size=max_passages)
+    for passage in draw(passages):
+        node_id = draw(st.sampled_from(nodes))
         epoch = draw(st.sampled_from([None, None, 1, 1, 2, 3]))
         headers = draw(st.sampled_from([{}, {}, {}, {}, {"x-tenant": b"other"}]))
         for kind in passage:
