@@ -16,6 +16,7 @@ from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pipeline import serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.settings import Settings
+from onex_platform.simulate.lives import watch_lives
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay
@@ -33,6 +34,24 @@ def waiting(archive: PageArchive) -> int:
     with transaction(archive.engine, archive.breaker) as cursor:
         [(entries,)] = cursor.execute("SELECT count(*) FROM outbox").fetchall()
     return int(entries)
+
+
+def test_two_lives_can_be_followed_in_registry_and_topic(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    with open_archive(pipeline_settings) as archive:
+        sights = watch_lives(archive, lambda platform: serve(spark, platform, linger_seconds=0.5))
+        assert [(sight.moment, sight.node, sight.expected) for sight in sights] == [
+            ("announced", "leaver", State.AWAITING_ACK),
+            ("announced", "silent", State.AWAITING_ACK),
+            ("acknowledged", "leaver", State.ACTIVE),
+            ("acknowledged", "silent", State.ACTIVE),
+            ("one shut down", "leaver", None),
+            ("the other was silent for too long", "silent", State.LIVENESS_EXPIRED),
+        ]
+        assert [sight for sight in sights if not sight.is_as_expected] == []
+        assert waiting(archive) == 0
+        require_live_equals_replay(archive)
 
 
 def test_what_the_registry_decides_reaches_its_topics_and_comes_back_without_effect(
