@@ -205,8 +205,8 @@ def as_parameters(changes: list[RowChange]) -> list[dict[str, Any]]:
     ]
 
 
-def fill(bench: Bench, rows: int) -> None:
-    """The same rows in every table, vacuumed."""
+def fill_projections(bench: Bench, rows: int) -> None:
+    """So many rows in the registry."""
     for first in range(0, rows, CHUNK):
         place = bench.next_position()
         numbers = range(first, min(first + CHUNK, rows))
@@ -216,6 +216,11 @@ def fill(bench: Bench, rows: int) -> None:
                 for number in numbers
             ]
         )
+
+
+def fill(bench: Bench, rows: int) -> None:
+    """The same rows in every table, vacuumed."""
+    fill_projections(bench, rows)
     for table in (BARE, MANY):
         bench.administer(
             f"CREATE TABLE {table} (LIKE registration_projections INCLUDING ALL)",

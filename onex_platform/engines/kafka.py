@@ -80,9 +80,9 @@ class KafkaRecord(NamedTuple):
     """What `produce_all` sends; `timestamp_ms` matters only to topics with CreateTime."""
 
     topic: str
-    value: bytes | None
+    value: bytes | str | None
     key: bytes | str | None = None
-    headers: Sequence[tuple[str, bytes]] = ()
+    headers: Sequence[tuple[str, bytes | str | None]] = ()
     timestamp_ms: int = 0
 
 

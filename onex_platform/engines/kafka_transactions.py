@@ -8,7 +8,7 @@ the name since it was opened here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -76,8 +76,12 @@ class TransactionalProducer:
             _resumed(producer.init_transactions, kafka.request_timeout_seconds)
         self._producer = producer
 
-    def send(self, records: Sequence[KafkaRecord]) -> int:
-        """Send the records as one; how many the broker acknowledged, which is all of them."""
+    def send(self, records: Iterable[KafkaRecord]) -> int:
+        """Send the records as one; how many the broker acknowledged, which is all of them.
+
+        They are taken one by one while others are on their way. An error of theirs ends the
+        transaction and passes.
+        """
         producer = self._producer
         if producer is None:
             raise RuntimeError("open() comes first")
@@ -86,7 +90,7 @@ class TransactionalProducer:
             with translated(self._settings, "take the records"):
                 try:
                     producer.begin_transaction()
-                    self._enqueue(producer, records)
+                    count = self._enqueue(producer, records)
                     _resumed(producer.commit_transaction, self._timeout)
                 except KafkaException as error:
                     if _is_taken_over(error.args[0]):
@@ -98,7 +102,7 @@ class TransactionalProducer:
         except BaseException:
             self.close()
             raise
-        return len(records)
+        return count
 
     def close(self) -> None:
         """Give up what is under way; what was sent is safe."""
@@ -110,17 +114,18 @@ class TransactionalProducer:
         with suppress(KafkaException):
             producer.abort_transaction(_WAIT_SECONDS)
 
-    def _enqueue(self, producer: KafkaProducer, records: Sequence[KafkaRecord]) -> None:
-        produce = producer.produce
-        for count, (topic, value, key, headers, timestamp_ms) in enumerate(records):
+    def _enqueue(self, producer: KafkaProducer, records: Iterable[KafkaRecord]) -> int:
+        produce, count = producer.produce, 0  # looked up once: this is the hot loop
+        for count, (topic, value, key, headers, _) in enumerate(records, 1):
             while True:
                 try:
-                    produce(topic, value, key, headers=list(headers), timestamp=timestamp_ms)
+                    produce(topic, value, key, headers=list(headers))
                     break
                 except BufferError:
                     self._poll(producer, _WAIT_SECONDS)
             if count % _RECORDS_PER_POLL == 0:
                 self._poll(producer, 0)
+        return count
 
     def _poll(self, producer: KafkaProducer, seconds: float) -> None:
         producer.poll(seconds)

@@ -61,7 +61,7 @@ def waiting(cursor: Cursor, domain: str) -> Waiting:
 def pending_rows(cursor: Cursor, domain: str, limit: int) -> list[Any]:
     """The oldest entries for the snapshot topic, in order."""
     return cursor.execute(
-        "SELECT id, entity_id, row_version FROM outbox"
+        "SELECT id, entity_id::text AS key, row_version FROM outbox"
         " WHERE domain = %s AND entry <> 'event' ORDER BY id LIMIT %s",
         [domain, limit],
     ).fetchall()

@@ -30,7 +30,7 @@ from onex_platform.snapshots.records import (
     read_rows,
     to_records,
     to_snapshot,
-    tombstone,
+    tombstone_of,
 )
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter, Turn
@@ -86,12 +86,12 @@ class SnapshotPublisherRegistration:
         """Publish one snapshot; refuses one that is not of the row's present version."""
         self._require_domain(snapshot.domain)
         row = RowState(
-            snapshot.to_kafka_key(), snapshot.snapshot_version, snapshot.model_dump_json()
+            snapshot.to_kafka_key(), str(snapshot.snapshot_version), snapshot.model_dump_json()
         )
 
         def publish(turn: Turn) -> None:
             found = read_rows(turn.cursor, self.config.domain, [snapshot.entity_id])
-            _require_current(snapshot, found)
+            _require_current(snapshot, list(found))
             turn.send(to_records(self.config.topic, [row]))
 
         self._writer.in_turn(publish)
@@ -134,15 +134,15 @@ class SnapshotPublisherRegistration:
         self._require_domain(domain)
 
         def delete(turn: Turn) -> bool:
-            rows = read_rows(turn.cursor, domain, [entity_id])
+            rows = list(read_rows(turn.cursor, domain, [entity_id]))
             if rows:
                 closed = rows[0].value is None
                 return closed and bool(turn.send(to_records(self.config.topic, rows)))
             latest = self.get_latest_snapshot(entity_id)
             if latest is None:
                 return False
-            version = latest.snapshot_version + 1
-            return bool(turn.send([tombstone(self.config.topic, entity_id, version)]))
+            removed = tombstone_of(latest.to_kafka_key(), latest.snapshot_version + 1)
+            return bool(turn.send(to_records(self.config.topic, [removed])))
 
         return self._writer.in_turn(delete)
 
@@ -160,8 +160,8 @@ class SnapshotPublisherRegistration:
 
     def _publish_current(self, versions: dict[str, int]) -> int:
         def publish(turn: Turn) -> int:
-            rows = read_rows(turn.cursor, self.config.domain, map(UUID, versions))
-            current = [row for row in rows if row.version == versions[row.key]]
+            rows = read_rows(turn.cursor, self.config.domain, versions)
+            current = (row for row in rows if row.version == versions[row.key])
             return turn.send(to_records(self.config.topic, current))
 
         return self._writer.in_turn(publish)

@@ -16,18 +16,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
-from uuid import UUID
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_producer, produce_all
-from onex_platform.engines.postgres import Engine, open_engine, transaction
+from onex_platform.engines.postgres import Cursor, Engine, open_engine, transaction
 from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.projections import outbox
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings
-from onex_platform.snapshots.records import read_rows, to_records, tombstone
+from onex_platform.snapshots.records import RowState, read_rows, to_records, tombstone_of
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter, Turn, publication_turn
 from onex_platform.topics.catalogue import load_catalogue
@@ -123,20 +122,22 @@ class OutboxRelay:
         entries = outbox.pending_rows(turn.cursor, self.domain, limit)
         if not entries:
             return False
-        topic = self.writer.config.topic
-        newest: dict[UUID, int] = {}
+        newest: dict[str, int] = {}
         for entry in entries:
-            newest[entry.entity_id] = max(entry.row_version, newest.get(entry.entity_id, 0))
-        rows = read_rows(turn.cursor, self.domain, newest)
-        gone = newest.keys() - {UUID(row.key) for row in rows}
-        records = to_records(topic, rows)
-        records += [tombstone(topic, entity_id, newest[entity_id]) for entity_id in gone]
-        turn.send(records)
+            newest[entry.key] = max(entry.row_version, newest.get(entry.key, 0))
+        removed = 0
+
+        def states() -> Iterator[RowState]:
+            nonlocal removed
+            for state in _present_states(turn.cursor, self.domain, newest):
+                removed += state.value is None
+                yield state
+
+        sent = turn.send(to_records(self.writer.config.topic, states()))
         outbox.acknowledge(turn.cursor, self.domain, [entry.id for entry in entries])
-        removed = sum(record.value is None for record in records)
         account.tombstones += removed
-        account.snapshots += len(records) - removed
-        account.coalesced += len(entries) - len(records)
+        account.snapshots += sent - removed
+        account.coalesced += len(entries) - sent
         return True
 
     def _publish_events(self, account: RelayAccount) -> bool:
@@ -187,6 +188,16 @@ def open_relay(
         relay.close()
         if engine is None:
             opened.dispose()
+
+
+def _present_states(cursor: Cursor, domain: str, newest: dict[str, int]) -> Iterator[RowState]:
+    """The rows as they are now; one that is gone is to leave the topic as well."""
+    gone = dict(newest)
+    for row in read_rows(cursor, domain, newest):
+        del gone[row.key]
+        yield row
+    for key, version in gone.items():
+        yield tombstone_of(key, version)
 
 
 def publish_pending(relay: OutboxRelay, seconds: float | None = None) -> RelayAccount:

@@ -11,7 +11,7 @@ What holds, however many publishers there are and wherever one of them stops:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -36,7 +36,7 @@ class Turn:
     """What a publisher may use while it is its turn: one transaction here, one there."""
 
     cursor: Cursor
-    send: Callable[[Sequence[KafkaRecord]], int]
+    send: Callable[[Iterable[KafkaRecord]], int]
 
 
 class SnapshotWriter:
@@ -80,9 +80,7 @@ class SnapshotWriter:
             self._producer.open()
             return work(Turn(cursor, self._send))
 
-    def _send(self, records: Sequence[KafkaRecord]) -> int:
-        if not records:
-            return 0
+    def _send(self, records: Iterable[KafkaRecord]) -> int:
         with effect("snapshots.send"):
             return self._producer.send(records)
 

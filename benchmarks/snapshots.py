@@ -1,0 +1,175 @@
+"""What it costs to bring rows to the snapshot topic, beside the bare work.
+
+    python -m benchmarks.snapshots publish --rows 100000
+
+In one run and in turns, on one broker, each to a topic of its own:
+
+- bare: librdkafka produces the same keys, values and headers from memory, and flushes once
+- rows: every row is published, acknowledged in transactions (`onex snapshots rebuild`)
+- relay: the outbox is drained: entries, their rows, acknowledged, entries removed
+- per message: produce and flush, one by one, of the first messages
+
+The first round warms up and does not count. Medians; the ratios are what to compare.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import UUID
+
+import click
+
+from benchmarks.projection_store import Bench, fill_projections, scratch_database
+from onex_platform import stack
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer
+from onex_platform.engines.kafka_topics import create
+from onex_platform.engines.migrations import migrate
+from onex_platform.engines.postgres import open_engine, transaction
+from onex_platform.projections.projector import ProjectorRegistration
+from onex_platform.resilience import CircuitBreaker
+from onex_platform.settings import Settings
+from onex_platform.snapshots.rebuild import publish_everything
+from onex_platform.snapshots.records import read_rows_after, to_records
+from onex_platform.snapshots.relay import open_relay
+from onex_platform.snapshots.topic import layout_of
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+
+SINGLE_MESSAGES = 2000
+LOWEST = str(UUID(int=0))
+_topics = count(1)
+
+
+@contextmanager
+def servers() -> Iterator[Settings]:
+    """A broker and a database of the benchmark's own."""
+    with scratch_database() as database, TemporaryDirectory() as folder:
+        own = database.stack.model_copy(update={"folder": Path(folder)})
+        with stack.running(
+            database.model_copy(update={"stack": own}), services=["kafka"]
+        ) as attached:
+            migrate(attached)
+            yield attached
+
+
+def new_topic(settings: Settings) -> ModelSnapshotTopicConfig:
+    """An empty snapshot topic."""
+    config = ModelSnapshotTopicConfig.development()
+    context = f"benchmark-{next(_topics)}"
+    config = config.model_copy(update={"topic": config.topic.replace("platform", context)})
+    with open_admin(settings) as admin:
+        create(admin, [layout_of(config, settings)])
+    return config
+
+
+def seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+class Publishing:
+    """The contestants, on the same rows."""
+
+    def __init__(self, settings: Settings, rows: int) -> None:
+        self.settings, self.rows = settings, rows
+        self.engine, self.breaker = open_engine(settings), CircuitBreaker("PostgreSQL")
+        self.bench = Bench(
+            self.engine, ProjectorRegistration(self.engine, settings, self.breaker), self.breaker
+        )
+        fill_projections(self.bench, rows)
+        self.bench.administer("VACUUM ANALYZE")
+
+    def records(self, topic: str) -> list[KafkaRecord]:
+        """What our own ways send, made beforehand."""
+        with transaction(self.engine, self.breaker) as cursor:
+            rows = read_rows_after(cursor, REGISTRATION_DOMAIN, LOWEST, self.rows)
+            return list(to_records(topic, rows))
+
+    def bare(self) -> float:
+        records = self.records(new_topic(self.settings).topic)
+        with open_producer(self.settings) as producer:
+
+            def send() -> None:
+                for topic, value, key, headers, _ in records:
+                    while True:
+                        try:
+                            producer.produce(topic, value, key, headers=list(headers))
+                            break
+                        except BufferError:
+                            producer.poll(0.1)
+                producer.flush()
+
+            return seconds(send)
+
+    def per_message(self) -> float:
+        records = self.records(new_topic(self.settings).topic)[:SINGLE_MESSAGES]
+        with open_producer(self.settings, **{"linger.ms": 0}) as producer:
+
+            def send() -> None:
+                for topic, value, key, headers, _ in records:
+                    producer.produce(topic, value, key, headers=list(headers))
+                    producer.flush()
+
+            return seconds(send) * self.rows / len(records)
+
+    def from_rows(self) -> float:
+        config = new_topic(self.settings)
+        with open_relay(self.settings, config, engine=self.engine) as relay:
+            relay.writer.in_turn(lambda turn: None)  # opens the producer, as bare has it open
+            return seconds(lambda: publish_everything(self.settings, relay.writer))
+
+    def from_outbox(self) -> float:
+        config = new_topic(self.settings)
+        self.bench.administer(
+            "TRUNCATE outbox",
+            "INSERT INTO outbox (domain, entry, entity_id, row_version)"
+            " SELECT domain, 'snapshot', entity_id, row_version FROM registration_projections",
+            "VACUUM ANALYZE outbox",
+        )
+        with open_relay(self.settings, config, engine=self.engine) as relay:
+            relay.writer.in_turn(lambda turn: None)
+            taken = seconds(relay.publish_pending)
+        assert relay.publish_pending().published == 0
+        return taken
+
+
+@click.group()
+def main() -> None:
+    """Measure the snapshots."""
+
+
+@main.command("publish")
+@click.option("--rows", default=100_000, show_default=True)
+@click.option("--rounds", default=5, show_default=True)
+def publish_command(rows: int, rounds: int) -> None:
+    """From rows in PostgreSQL to acknowledged records."""
+    with servers() as settings:
+        contest = Publishing(settings, rows)
+        ways = {
+            "bare": contest.bare,
+            "rows": contest.from_rows,
+            "relay": contest.from_outbox,
+            "per message": contest.per_message,
+        }
+        taken: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(1 + rounds):
+            for name, way in ways.items():
+                taken[name].append(way())
+        contest.engine.dispose()
+    medians = {name: statistics.median(times[1:]) for name, times in taken.items()}
+    for name, median in medians.items():
+        print(f"{name:<12} {median:7.2f} s {rows / median:10,.0f} records/s")
+    for name in ("rows", "relay"):
+        print(f"{name} by bare: {medians['bare'] / medians[name]:.2f}")
+        print(f"{name} by per message: {medians['per message'] / medians[name]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

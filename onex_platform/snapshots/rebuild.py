@@ -1,0 +1,55 @@
+"""The whole topic from the rows: after it was deleted, or for a new version of it.
+
+Rows go in the order of their ids, a batch per turn, so that the relay can publish in between; every
+batch is read when it is sent, so nothing here can put an old state over a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from uuid import UUID
+
+from onex_platform.settings import Settings
+from onex_platform.snapshots.records import RowState, read_rows_after, to_records
+from onex_platform.snapshots.topic import ensure_topic
+from onex_platform.snapshots.writer import SnapshotWriter, Turn
+
+
+def rebuild_topic(
+    settings: Settings,
+    writer: SnapshotWriter,
+    on_progress: Callable[[int], None] = lambda records: None,
+) -> int:
+    """Make sure that the topic exists, and publish every row; how many were acknowledged."""
+    ensure_topic(settings, writer.config)
+    return publish_everything(settings, writer, on_progress)
+
+
+def publish_everything(
+    settings: Settings,
+    writer: SnapshotWriter,
+    on_progress: Callable[[int], None] = lambda records: None,
+) -> int:
+    """Publish every row of the domain, closed ones as tombstones."""
+    limit = settings.snapshots.batch_records
+
+    def publish_after(last: str, turn: Turn) -> tuple[int, str]:
+        keys = [last]
+        rows = read_rows_after(turn.cursor, writer.config.domain, last, limit)
+        sent = turn.send(to_records(writer.config.topic, _noting_last_key(rows, keys)))
+        return sent, keys[0]
+
+    published, last = 0, str(UUID(int=0))
+    while True:
+        sent, last = writer.in_turn(partial(publish_after, last))
+        published += sent
+        on_progress(published)
+        if sent < limit:
+            return published
+
+
+def _noting_last_key(rows: Iterable[RowState], keys: list[str]) -> Iterator[RowState]:
+    for row in rows:
+        keys[0] = row.key
+        yield row
