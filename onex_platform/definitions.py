@@ -19,6 +19,7 @@ from onex_platform.pages import defs as pages
 from onex_platform.pipeline import defs as pipeline
 from onex_platform.projections import defs as projections
 from onex_platform.settings import Settings, load_settings
+from onex_platform.snapshots import defs as snapshots
 from onex_platform.telemetry import configure_logging
 from onex_platform.topics import defs as topics
 from onex_platform.topics.catalogue import (
@@ -53,6 +54,7 @@ def build_definitions(
         pages.build_definitions(settings, catalogue),
         projections.build_definitions(settings),
         deadlines.build_definitions(),
+        snapshots.build_definitions(),
         pipeline.build_definitions(settings),
     )
 

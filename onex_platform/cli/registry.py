@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import click
 
-from onex_platform.domain.identity import identify_node
+from onex_platform.cli.nodes import entity_of, tenant_option
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
@@ -55,9 +54,6 @@ class _Instant(click.ParamType[datetime]):
 
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
-_tenant_option = click.option(
-    "--tenant", help="Whose node it is, if its id is plain text; by default ONEX_TENANT."
-)
 
 
 @click.group("registry")
@@ -70,12 +66,12 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("node")
-@_tenant_option
+@tenant_option
 @_json_option
 def show_command(node: str, tenant: str | None, as_json: bool) -> None:
     """Show everything that is known of a NODE, deregistered or not; exit code 1 if nothing is."""
     with _archive() as archive:
-        entity_id = _entity(archive, node, tenant)
+        entity_id = entity_of(archive.settings, node, tenant)
         row = _reader(archive).get_entity_state(entity_id, include_deregistered=True)
     _show_node(node, row, as_json)
 
@@ -117,7 +113,7 @@ def list_command(
 @command.command("as-of")
 @click.argument("time", type=_Instant())
 @click.option("--node", help="Only this node; without it, the whole fleet.")
-@_tenant_option
+@tenant_option
 @click.option("--rows", is_flag=True, help="Every row of the fleet, not only the counts.")
 @_json_option
 def as_of_command(
@@ -133,7 +129,9 @@ def as_of_command(
     with _archive() as archive:
         if node is not None:
             _show_node(
-                node, as_of.node_as_of(archive, time, _entity(archive, node, tenant)), as_json
+                node,
+                as_of.node_as_of(archive, time, entity_of(archive.settings, node, tenant)),
+                as_json,
             )
             return
         with open_session(archive.settings, []) as spark:
@@ -170,7 +168,7 @@ def prove_command(sample: int | None, as_json: bool) -> None:
 
 @command.command("rebuild")
 @click.option("--node", help="Only this node.")
-@_tenant_option
+@tenant_option
 @click.option("--since", type=_Instant(), help="Only nodes that events from this time on touched…")
 @click.option("--until", type=_Instant(), help="…and before this one.")
 @click.option("--dry-run", is_flag=True, help="Compare only.")
@@ -226,13 +224,6 @@ def _reader(archive: PageArchive) -> ProjectionReaderRegistration:
     return ProjectionReaderRegistration(archive.engine, archive.breaker)
 
 
-def _entity(archive: PageArchive, node: str, tenant: str | None) -> UUID:
-    try:
-        return identify_node(node, tenant or archive.settings.tenant).entity_id
-    except ValueError as error:
-        raise ConfigurationError(f"{error}.") from None
-
-
 def _refuse_without_node(node: str | None, tenant: str | None) -> None:
     if tenant is not None and node is None:
         raise ConfigurationError(
@@ -248,7 +239,7 @@ def _scope(
     until: datetime | None,
 ) -> Scope:
     if node is not None:
-        return Scope(nodes=frozenset({_entity(archive, node, tenant)}))
+        return Scope(nodes=frozenset({entity_of(archive.settings, node, tenant)}))
     if since is None and until is None:
         return EVERYTHING
     start = 0 if since is None else position_at(since)

@@ -26,6 +26,7 @@ from onex_platform.faults import effect
 from onex_platform.projections import outbox
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings
+from onex_platform.snapshots.cloud_events import attributes
 from onex_platform.snapshots.records import RowState, read_rows, to_records, tombstone_of
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter, Turn, publication_turn
@@ -90,7 +91,7 @@ class OutboxRelay:
         """
         account = RelayAccount()
         deadline = None if seconds is None else time.monotonic() + seconds
-        waiting, failures = self._waiting(), []
+        waiting, failures = self.waiting(), []
         steps = {self._publish_events: waiting.events, self._publish_rows: waiting.rows}
         steps = {step: entries for step, entries in steps.items() if entries}
         while steps and (deadline is None or time.monotonic() < deadline):
@@ -103,14 +104,15 @@ class OutboxRelay:
                     del steps[step]
         if failures:
             raise failures[0]
-        account.waiting = sum(self._waiting()) if steps else 0
+        account.waiting = sum(self.waiting()) if steps else 0
         return account
 
     def close(self) -> None:
         self.writer.close()
         self._events.close()
 
-    def _waiting(self) -> outbox.Waiting:
+    def waiting(self) -> outbox.Waiting:
+        """What the broker has not acknowledged yet."""
         with transaction(self.engine, self.breaker) as cursor:
             return outbox.waiting(cursor, self.domain)
 
@@ -147,7 +149,7 @@ class OutboxRelay:
             if not entries:
                 return False
             with effect("events.send"):
-                self._send_events([_to_record(entry) for entry in entries])
+                self._send_events([self._to_record(entry) for entry in entries])
             outbox.acknowledge(cursor, self.domain, [entry.id for entry in entries])
             requests = {e.entity_id for e in entries if e.event_kind == EnumEventKind.ACK_REQUESTED}
             cursor.execute(_PUBLISHED_REQUESTS, {"domain": self.domain, "ids": list(requests)})
@@ -167,6 +169,13 @@ class OutboxRelay:
             with suppress(InfraError):  # entered with an error, it does not wait for long
                 self._events.__exit__(*sys.exc_info())
             raise
+
+    def _to_record(self, entry: Any) -> KafkaRecord:
+        topic = load_catalogue().for_kind(EnumEventKind(entry.event_kind)).topic
+        key = entry.event_key or str(entry.event_id)
+        cloudy = self.settings.snapshots.cloud_events
+        headers = attributes(entry.envelope, key) if cloudy else []
+        return KafkaRecord(topic, entry.envelope, key, headers)
 
 
 @contextmanager
@@ -203,8 +212,3 @@ def _present_states(cursor: Cursor, domain: str, newest: dict[str, int]) -> Iter
 def publish_pending(relay: OutboxRelay, seconds: float | None = None) -> RelayAccount:
     """Publish what waits in the outbox; see `OutboxRelay.publish_pending`."""
     return relay.publish_pending(seconds)
-
-
-def _to_record(entry: Any) -> KafkaRecord:
-    topic = load_catalogue().for_kind(EnumEventKind(entry.event_kind)).topic
-    return KafkaRecord(topic, entry.envelope.encode(), entry.event_key or str(entry.event_id))

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import dagster as dg
 
+from onex_platform import wiring
 from onex_platform.settings import Settings
 from onex_platform.topics.alarms import Alarm, raise_alarms
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract import TopicContract
-from onex_platform.wiring import topic_key
 
 _GROUP = "topics"
 _ALARMS_PER_TICK = 50
@@ -31,7 +31,9 @@ def build_definitions(catalogue: Catalogue) -> dg.Definitions:
 
 def _external_asset(contract: TopicContract) -> dg.AssetSpec:
     return dg.AssetSpec(
-        key=topic_key(contract.topic),
+        key=wiring.topic_key(contract.topic),
+        # What the relay writes to: the line from the rows to their topic is in the graph.
+        deps=[wiring.REGISTRATION_SNAPSHOTS] if contract.snapshot_of else [],
         group_name=_GROUP,
         kinds={"kafka"},
         owners=[f"team:{contract.owner}"],

@@ -1,0 +1,165 @@
+"""`onex snapshots`: publish what waits, look at the topic, compare it with the rows, rebuild it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from onex_platform.cli.nodes import entity_of, tenant_option
+from onex_platform.errors import ConfigurationError
+from onex_platform.settings import load_settings
+from onex_platform.snapshots import checks
+from onex_platform.snapshots.publisher import SnapshotPublisherRegistration
+from onex_platform.snapshots.rebuild import rebuild_topic
+from onex_platform.snapshots.relay import OutboxRelay, open_relay
+from onex_platform.snapshots.sweep import Sweep, look, queue_entities, sweep
+from onex_platform.snapshots.topic import ensure_topic
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.stack import attach
+
+_SHOWN = 20
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing, say what would be.")
+
+
+@click.group("snapshots")
+def command() -> None:
+    """Publish the registry's snapshots and events, and keep the snapshot topic right.
+
+    A NODE is a UUID in any spelling, or the plain-text id that it uses within its tenant.
+    """
+
+
+@command.command("publish")
+@click.argument("nodes", metavar="[NODE]…", nargs=-1)
+@tenant_option
+@_json_option
+def publish_command(nodes: tuple[str, ...], tenant: str | None, as_json: bool) -> None:
+    """Publish what waits in the outbox, and the snapshots of each NODE whether they changed or not.
+
+    Exit code 1 if a NODE is not in the registry.
+    """
+    with _relay() as relay:
+        entities = {entity_of(relay.settings, node, tenant) for node in nodes}
+        known = queue_entities(relay, entities) if entities else 0
+        account = relay.publish_pending()
+    _show(checks.relayed_numbers(account), as_json)
+    if known < len(entities):
+        click.echo(f"{len(entities) - known} of {len(entities)} nodes are not known.", err=True)
+        sys.exit(1)
+
+
+@command.command("status")
+@_json_option
+def status_command(as_json: bool) -> None:
+    """Say what waits, and whether the topic says what the rows say; exit code 1 if it does not."""
+    with _relay() as relay:
+        waiting, found = relay.waiting(), look(relay)
+    numbers = {"topic": relay.writer.config.topic, "waiting rows": waiting.rows}
+    numbers |= {"waiting events": waiting.events}
+    _show(numbers | checks.compared_numbers(found), as_json)
+    _show_faults(Sweep(found), as_json)
+    sys.exit(1 if found.faults else 0)
+
+
+@command.command("show")
+@click.argument("node")
+@tenant_option
+def show_command(node: str, tenant: str | None) -> None:
+    """Show what the topic says of a NODE, as JSON; exit code 1 if it says nothing."""
+    with _relay() as relay:
+        publisher = SnapshotPublisherRegistration(
+            relay.settings, relay.engine, relay.writer.config, relay.breaker
+        )
+        found = publisher.get_latest_snapshot(entity_of(relay.settings, node, tenant))
+    if found is None:
+        click.echo(f"The topic has no snapshot of {node}.", err=True)
+        sys.exit(1)
+    click.echo(found.model_dump_json(indent=2))
+
+
+@command.command("sweep")
+@_dry_run_option
+@click.option(
+    "--raise-versions",
+    is_flag=True,
+    help="Lift rows that the topic is ahead of above it, so that readers take them.",
+)
+@_json_option
+def sweep_command(dry_run: bool, raise_versions: bool, as_json: bool) -> None:
+    """Compare rows and topic, and publish what the topic lacks or has wrong.
+
+    Exit code 1 if a dry run finds something, or if the topic is ahead of the rows.
+    """
+    if dry_run and raise_versions:
+        raise ConfigurationError("--dry-run and --raise-versions exclude each other.")
+    with _relay() as relay:
+        if dry_run:
+            done = Sweep(look(relay))
+        else:
+            done = sweep(relay, raise_versions=raise_versions)
+            relay.publish_pending()
+    _show(checks.swept_numbers(done), as_json)
+    _show_faults(done, as_json)
+    ahead = done.comparison.counts()["ahead"]
+    if ahead > done.raised:
+        click.echo(
+            f"The topic is ahead of {ahead} rows: was the database set back? "
+            "`onex snapshots sweep --raise-versions` lifts them above it.",
+            err=True,
+        )
+    sys.exit(1 if (done.comparison.faults if dry_run else ahead > done.raised) else 0)
+
+
+@command.command("topic")
+@_dry_run_option
+def topic_command(dry_run: bool) -> None:
+    """Create the snapshot topic, or alter what differs from contract and SNAPSHOT_ variables."""
+    settings = attach(load_settings(), services=["kafka"])
+    config = ModelSnapshotTopicConfig.default(settings.environment)
+    changes = ensure_topic(settings, config, dry_run=dry_run)
+    click.echo(f"{'would be ' if dry_run else ''}{changes}  {config.topic}")
+
+
+@command.command("rebuild")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+def rebuild_command(yes: bool) -> None:
+    """Publish every row again; a topic that was deleted is created first.
+
+    Nothing is deleted, and readers ignore versions that they have. It costs a record per node.
+    """
+    with _relay() as relay:
+        if not yes:
+            topic = relay.writer.config.topic
+            click.confirm(f"Publish every node to {topic}?", abort=True, err=True)
+        published = rebuild_topic(relay.settings, relay.writer, _say_progress)
+    click.echo(f"{published} records published.")
+
+
+def _say_progress(records: int) -> None:
+    click.echo(f"{records} records…", err=True)
+
+
+@contextmanager
+def _relay() -> Iterator[OutboxRelay]:
+    with open_relay(attach(load_settings(), services=["postgres", "kafka"])) as relay:
+        yield relay
+
+
+def _show_faults(done: Sweep, as_json: bool) -> None:
+    faults: Iterable[Any] = [] if as_json else done.comparison.faults[:_SHOWN]
+    for fault in faults:
+        click.echo(f"{fault.kind.value}  {fault.entity_id}")
+
+
+def _show(numbers: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({name.replace(" ", "_"): n for name, n in numbers.items()}, indent=2))
+        return
+    for name, value in numbers.items():
+        click.echo(f"{name:<28}  {value}")

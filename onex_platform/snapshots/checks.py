@@ -1,0 +1,50 @@
+"""The verdict on the snapshot topic: does it say what the rows say?"""
+
+from __future__ import annotations
+
+from onex_platform.pages.checks import Number, Verdict
+from onex_platform.snapshots.comparison import TopicComparison
+from onex_platform.snapshots.relay import RelayAccount
+from onex_platform.snapshots.sweep import Sweep
+
+_SHOWN = 10
+
+
+def snapshot_topic_equals_projection(found: TopicComparison) -> Verdict:
+    """Whether the last record of every entity has its row's version, or is on its way."""
+    named = ", ".join(f"{fault.entity_id} ({fault.kind.value})" for fault in found.faults[:_SHOWN])
+    more = len(found.faults) - _SHOWN
+    return Verdict(
+        not found.faults,
+        f"{len(found.faults)} entities differ: {named}{f' and {more} more' if more > 0 else ''}."
+        if found.faults
+        else f"{found.equal} rows are in the topic as they are, {found.waiting} are on their way.",
+        compared_numbers(found),
+    )
+
+
+def compared_numbers(found: TopicComparison) -> dict[str, Number]:
+    """A comparison as metadata."""
+    return {
+        "rows": found.rows,
+        "equal": found.equal,
+        "waiting": found.waiting,
+        "foreign records": found.foreign_records,
+        **{kind.replace("_", " "): count for kind, count in found.counts().items()},
+    }
+
+
+def swept_numbers(done: Sweep) -> dict[str, Number]:
+    """A sweep as metadata."""
+    return {**compared_numbers(done.comparison), "queued": done.queued, "raised": done.raised}
+
+
+def relayed_numbers(account: RelayAccount) -> dict[str, Number]:
+    """What a relay did as metadata."""
+    return {
+        "snapshots": account.snapshots,
+        "tombstones": account.tombstones,
+        "events": account.events,
+        "coalesced": account.coalesced,
+        "waiting": account.waiting,
+    }

@@ -1,0 +1,134 @@
+"""The snapshots in the asset graph: the relay, what starts it, the sweep and its check."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import dagster as dg
+from pydantic import Field
+
+from onex_platform import wiring
+from onex_platform.pages.archive import PageArchive
+from onex_platform.snapshots import checks
+from onex_platform.snapshots.relay import OutboxRelay, open_relay
+from onex_platform.snapshots.sweep import REPAIRS_PER_SWEEP, Sweep, look, queue_entities, sweep
+
+
+class RelayConfig(dg.Config):
+    """Entities to publish whether they changed or not; none given: what waits in the outbox."""
+
+    entities: list[str] = Field(default_factory=list)
+
+
+class TopicSweepConfig(dg.Config):
+    """A sweep is capped in repairs; a dry run only compares."""
+
+    dry_run: bool = False
+    raise_versions: bool = False
+    most_repairs: int = REPAIRS_PER_SWEEP
+
+
+def build_definitions() -> dg.Definitions:
+    return dg.Definitions(
+        assets=[registration_snapshots],
+        asset_checks=[snapshot_topic_equals_projection],
+        jobs=[publish_snapshots, sweep_snapshots],
+        sensors=[publish_when_outbox_waits],
+        schedules=[wiring.schedule(sweep_snapshots, "*/5 * * * *")],
+    )
+
+
+@dg.asset(
+    key=wiring.REGISTRATION_SNAPSHOTS,
+    deps=[wiring.REGISTRATION_PROJECTIONS],
+    group_name=wiring.GROUP,
+    owners=wiring.OWNERS,
+    kinds={"kafka", "postgres"},
+)
+def registration_snapshots(
+    config: RelayConfig, archive: dg.ResourceParam[PageArchive]
+) -> dg.MaterializeResult[None]:
+    """The registry in its compacted topic: everything that waited is acknowledged by the broker."""
+    with _relay(archive) as relay:
+        queued = queue_entities(relay, [UUID(entity) for entity in config.entities])
+        account = relay.publish_pending()
+        return dg.MaterializeResult(
+            metadata={
+                "topic": relay.writer.config.topic,
+                "queued on demand": queued,
+                **checks.relayed_numbers(account),
+            }
+        )
+
+
+publish_snapshots = dg.define_asset_job(
+    "publish_snapshots",
+    selection=dg.AssetSelection.assets(wiring.REGISTRATION_SNAPSHOTS).without_checks(),
+    description="Publish what waits in the outbox: snapshots, tombstones, the registry's events.",
+)
+
+
+@dg.sensor(
+    job=publish_snapshots,
+    minimum_interval_seconds=5,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+def publish_when_outbox_waits(
+    context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+) -> dg.RunRequest | dg.SkipReason:
+    """Start the relay when something waits that no draining run will publish."""
+    for job in (wiring.DRAINING_JOB, publish_snapshots.name):
+        if wiring.is_in_flight(context.instance, job):
+            return dg.SkipReason(f"A run of {job} publishes what waits.")
+    if reason := wiring.reason_to_wait(context.instance, publish_snapshots.name):
+        return dg.SkipReason(reason)
+    with _relay(archive) as relay:
+        waiting = relay.waiting()
+    if not any(waiting):
+        return dg.SkipReason("The outbox is empty.")
+    context.log.info(f"{waiting.rows} rows and {waiting.events} events wait.")
+    return dg.RunRequest()
+
+
+@dg.op(pool=wiring.MAINTENANCE_POOL)
+def compare_and_repair(
+    config: TopicSweepConfig,
+    archive: dg.ResourceParam[PageArchive],
+) -> Iterator[dg.AssetCheckEvaluation | dg.Output[None]]:
+    """Compare rows and topic, queue what differs, and publish it."""
+    with _relay(archive) as relay:
+        if config.dry_run:
+            done = Sweep(look(relay))
+        else:
+            relay.publish_pending()
+            done = sweep(relay, raise_versions=config.raise_versions, limit=config.most_repairs)
+            relay.publish_pending()
+    # What the sweep found, before it repaired it: somebody should know.
+    yield dg.AssetCheckEvaluation(
+        asset_key=wiring.REGISTRATION_SNAPSHOTS,
+        check_name="snapshot_topic_equals_projection",
+        **checks.snapshot_topic_equals_projection(done.comparison)._asdict(),
+    )
+    yield dg.Output(None, metadata=checks.swept_numbers(done))
+
+
+@dg.job
+def sweep_snapshots() -> None:
+    """Compare database and topic, and publish what the topic lacks or has wrong."""
+    compare_and_repair()
+
+
+@dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
+def snapshot_topic_equals_projection(
+    archive: dg.ResourceParam[PageArchive],
+) -> dg.AssetCheckResult:
+    """The topic's last record of every entity has its row's version, or is on its way."""
+    with _relay(archive) as relay:
+        verdict = checks.snapshot_topic_equals_projection(look(relay))
+    return dg.AssetCheckResult(**verdict._asdict())
+
+
+@contextmanager
+def _relay(archive: PageArchive) -> Iterator[OutboxRelay]:
+    with open_relay(archive.settings, engine=archive.engine, domain=archive.domain) as relay:
+        yield relay

@@ -1,0 +1,110 @@
+"""The sweep: what the topic lacks or has wrong is queued in the outbox, and the relay publishes it.
+
+- It publishes nothing itself, and queues nothing twice: what waits already is left alone.
+- A record that is *ahead* of its row comes from a database that was set back, or from somebody who
+  should not write. Nothing that the registry publishes would be newer for readers, so it is only
+  reported; `raise_versions` lifts the rows above the topic, and then they are published.
+- At most `limit` repairs a time; the next sweep finds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from uuid import UUID
+
+from onex_platform.engines.postgres import Cursor, transaction
+from onex_platform.faults import effect
+from onex_platform.projections import outbox
+from onex_platform.projections.cursors import take_turn
+from onex_platform.snapshots.comparison import (
+    EnumSnapshotFault,
+    Fault,
+    TopicComparison,
+    compare,
+)
+from onex_platform.snapshots.relay import OutboxRelay
+
+REPAIRS_PER_SWEEP = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What was found, and how many repairs were queued."""
+
+    comparison: TopicComparison
+    queued: int = 0
+    raised: int = 0
+
+
+def sweep(
+    relay: OutboxRelay,
+    entities: Collection[UUID] | None = None,
+    *,
+    raise_versions: bool = False,
+    limit: int = REPAIRS_PER_SWEEP,
+) -> Sweep:
+    """Compare rows and topic, or those of some entities, and queue what has to be published."""
+    found = look(relay, entities)
+    with transaction(relay.engine, relay.breaker) as cursor:
+        raised = _raise(cursor, relay.domain, found.faults) if raise_versions else 0
+        with effect("snapshots.queue_repairs"):
+            queued = outbox.queue_rows(cursor, relay.domain, islice(_repairs(found.faults), limit))
+    return Sweep(found, queued + raised, raised)
+
+
+def look(relay: OutboxRelay, entities: Collection[UUID] | None = None) -> TopicComparison:
+    """Compare only."""
+    config = relay.writer.config
+    return compare(relay.settings, relay.engine, relay.breaker, config, entities)
+
+
+def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
+    for fault in faults:
+        if fault.row is not None and fault.kind is not EnumSnapshotFault.AHEAD:
+            entry = "tombstone" if fault.row.closed else "snapshot"
+            yield entry, fault.entity_id, fault.row.version
+        elif fault.kind is EnumSnapshotFault.UNKNOWN and fault.record is not None:
+            yield "tombstone", fault.entity_id, fault.record.version + 1
+
+
+def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
+    """Lift rows above what the topic has of them, and queue them."""
+    ahead = [fault for fault in faults if fault.kind is EnumSnapshotFault.AHEAD]
+    take_turn(cursor, domain)
+    cursor.execute(
+        """
+        WITH raised AS (
+            UPDATE registration_projections AS p SET row_version = topic.version + 1
+            FROM unnest(%(ids)s::uuid[], %(versions)s::bigint[]) AS topic (entity_id, version)
+            WHERE p.domain = %(domain)s AND p.entity_id = topic.entity_id
+                AND p.row_version <= topic.version
+            RETURNING p.entity_id, p.row_version, p.deregistered_at
+        )
+        INSERT INTO outbox (entry, domain, entity_id, row_version)
+        SELECT
+            CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END::outbox_entry,
+            %(domain)s,
+            entity_id,
+            row_version
+        FROM raised""",
+        {
+            "domain": domain,
+            "ids": [fault.entity_id for fault in ahead],
+            "versions": [fault.record.version for fault in ahead if fault.record is not None],
+        },
+    )
+    return cursor.rowcount
+
+
+def queue_entities(relay: OutboxRelay, entities: Collection[UUID]) -> int:
+    """Queue these rows to be published again as they are; how many of them exist."""
+    with transaction(relay.engine, relay.breaker) as cursor:
+        rows = cursor.execute(
+            "SELECT CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END,"
+            " entity_id, row_version FROM registration_projections"
+            " WHERE domain = %s AND entity_id = ANY(%s)",
+            [relay.domain, list(entities)],
+        ).fetchall()
+        return outbox.queue_rows(cursor, relay.domain, rows)

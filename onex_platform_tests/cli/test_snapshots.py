@@ -1,0 +1,92 @@
+"""`onex snapshots` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from onex_platform.cli.main import cli
+from onex_platform.engines.migrations import migrate
+from onex_platform.engines.postgres import transaction
+from onex_platform.settings import Settings, address_variables
+from onex_platform.topics.provision import create_topics
+from onex_platform_tests.domain.builders import number_id
+from onex_platform_tests.snapshots.registry import Registry, open_registry
+
+pytestmark = pytest.mark.servers
+
+Onex = Callable[..., Result]
+
+
+@pytest.fixture
+def registry(database_settings: Settings) -> Iterator[Registry]:
+    migrate(database_settings)
+    create_topics(database_settings)
+    with open_registry(database_settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def onex(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Onex:
+    for name, value in address_variables(registry.settings).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SNAPSHOT_TOPIC", registry.config.topic)
+    monkeypatch.setenv("SNAPSHOT_PARTITION_COUNT", str(registry.config.partition_count))
+
+    def run(*arguments: str, code: int = 0) -> Result:
+        answer = CliRunner().invoke(cli, ["snapshots", *arguments])
+        assert answer.exit_code == code, answer.output + repr(answer.exception)
+        return answer
+
+    return run
+
+
+def test_what_waits_is_published_and_shown(onex: Onex, registry: Registry) -> None:
+    registry.change(1)
+    assert json.loads(onex("status", "--json").stdout)["waiting_rows"] == 1
+    assert json.loads(onex("publish", "--json").stdout)["snapshots"] == 1
+    shown = json.loads(onex("show", str(number_id(1))).stdout)
+    assert (shown["entity_id"], shown["snapshot_version"]) == (str(number_id(1)), 1)
+    onex("show", "nobody", code=1)
+
+
+def test_nodes_are_published_on_demand_and_unknown_ones_named(
+    onex: Onex, registry: Registry
+) -> None:
+    registry.change(1)
+    onex("publish")
+    answer = onex("publish", str(number_id(1)), "nobody", code=1)
+    assert "1 of 2 nodes are not known" in answer.stderr
+    assert len(registry.published()) == 2
+
+
+def test_a_sweep_compares_repairs_and_says_so(onex: Onex, registry: Registry) -> None:
+    registry.change(1)
+    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        cursor.execute("DELETE FROM outbox")
+    assert f"missing  {number_id(1)}" in onex("sweep", "--dry-run", code=1).stdout
+    assert registry.published() == []
+    assert json.loads(onex("sweep", "--json").stdout)["queued"] == 1
+    onex("sweep", "--dry-run")
+    registry.require_topic_equals_rows()
+
+
+def test_a_rebuild_asks_first(onex: Onex, registry: Registry) -> None:
+    registry.change(1)
+    onex("rebuild", code=1)
+    assert registry.published() == []
+    assert "1 records published." in onex("rebuild", "--yes").stdout
+    registry.require_topic_equals_rows()
+
+
+def test_the_topic_is_altered_to_what_the_variables_say(
+    onex: Onex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "as it should be" in onex("topic").stdout
+    monkeypatch.setenv("SNAPSHOT_MAX_COMPACTION_LAG_MS", "90000")
+    assert "would be altered" in onex("topic", "--dry-run").stdout
+    assert "max.compaction.lag.ms 300000 → 90000" in onex("topic").stdout
+    assert "as it should be" in onex("topic").stdout

@@ -1,0 +1,138 @@
+"""Database and topic compared: every way to differ is found, repaired, and not found again."""
+
+from __future__ import annotations
+
+import pytest
+
+from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, produce_all
+from onex_platform.engines.kafka_topics import topic_names
+from onex_platform.engines.postgres import transaction
+from onex_platform.errors import InfraError
+from onex_platform.projections import outbox
+from onex_platform.snapshots.comparison import EnumSnapshotFault
+from onex_platform.snapshots.rebuild import rebuild_topic
+from onex_platform.snapshots.records import VERSION_HEADER, PublishedState
+from onex_platform.snapshots.sweep import look, queue_entities, sweep
+from onex_platform.stack.processes import wait_until
+from onex_platform_tests.domain.builders import number_id
+from onex_platform_tests.snapshots.registry import Registry
+
+pytestmark = pytest.mark.servers
+
+Fault = EnumSnapshotFault
+
+
+def _execute(registry: Registry, statement: str) -> None:
+    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        cursor.execute(statement)
+
+
+def _write(registry: Registry, node: int, version: int, value: bytes | None) -> None:
+    """Somebody writes to the topic behind our back."""
+    headers = [(VERSION_HEADER, str(version))]
+    record = KafkaRecord(registry.config.topic, value, str(number_id(node)), headers)
+    with open_producer(registry.settings, partitioner="murmur2_random") as producer:
+        produce_all(producer, [record])
+
+
+def test_a_topic_that_is_right_has_no_faults(registry: Registry) -> None:
+    registry.change(1, 2, 3)
+    registry.close(3)
+    with registry.relay() as relay:
+        relay.publish_pending()
+        registry.change(2)  # waits: no fault
+        found = look(relay)
+    assert (found.rows, found.equal, found.waiting, found.faults) == (3, 2, 1, [])
+
+
+def test_every_way_to_differ_is_found_and_repaired(registry: Registry) -> None:
+    registry.change(1, 2, 3, 4, 5)
+    with registry.relay() as relay:
+        relay.publish_pending()
+        registry.change(2, 6)  # 2: the topic's is older; 6: missing there
+        registry.close(3)
+        _execute(registry, "DELETE FROM outbox")
+        _write(registry, 4, 1, None)  # tombstoned though open
+        _write(registry, 7, 9, b"{}")  # unknown here
+        done = sweep(relay)
+        found = {fault.entity_id: fault.kind for fault in done.comparison.faults}
+        assert found == {
+            number_id(2): Fault.OLDER,
+            number_id(6): Fault.MISSING,
+            number_id(3): Fault.NOT_TOMBSTONED,
+            number_id(4): Fault.TOMBSTONED,
+            number_id(7): Fault.UNKNOWN,
+        }
+        assert (done.queued, done.comparison.equal) == (5, 2)
+        relay.publish_pending()
+        assert look(relay).faults == []
+        assert sweep(relay).queued == 0
+    assert registry.latest()[number_id(7)] == PublishedState(number_id(7), 10, True)
+
+
+def test_a_topic_ahead_is_reported_until_the_rows_are_raised(registry: Registry) -> None:
+    registry.change(1)
+    with registry.relay() as relay:
+        relay.publish_pending()
+        _write(registry, 1, 7, b"{}")
+        for _ in range(2):
+            done = sweep(relay)
+            assert [fault.kind for fault in done.comparison.faults] == [Fault.AHEAD]
+            assert done.queued == 0
+        done = sweep(relay, raise_versions=True)
+        assert (done.raised, done.queued) == (1, 1)
+        relay.publish_pending()
+        assert look(relay).faults == []
+    registry.require_topic_equals_rows()
+    assert registry.store.node(number_id(1)).row_version == 8
+
+
+def test_only_chosen_entities_are_compared_and_queued(registry: Registry) -> None:
+    registry.change(1, 2)
+    _execute(registry, "DELETE FROM outbox")
+    with registry.relay() as relay:
+        assert sweep(relay, [number_id(1)]).queued == 1
+        assert queue_entities(relay, [number_id(1), number_id(9)]) == 1
+        assert registry.waiting() == (2, 0)
+        assert relay.publish_pending().snapshots == 1
+    assert set(registry.latest()) == {number_id(1)}
+
+
+def test_repairs_are_capped(registry: Registry) -> None:
+    registry.change(1, 2, 3)
+    _execute(registry, "DELETE FROM outbox")
+    with registry.relay() as relay:
+        assert sweep(relay, limit=2).queued == 2
+
+
+def test_foreign_records_are_counted_and_left_alone(registry: Registry) -> None:
+    with open_producer(registry.settings) as producer:
+        produce_all(producer, [KafkaRecord(registry.config.topic, b"{}", "not a node")])
+    with registry.relay() as relay:
+        found = look(relay)
+    assert (found.foreign_records, found.faults) == (1, [])
+
+
+def test_a_deleted_topic_is_rebuilt_from_the_rows(registry: Registry) -> None:
+    registry.change(*range(30))
+    registry.close(7)
+    with registry.relay(batch_records=8) as relay:
+        relay.publish_pending()
+        with open_admin(registry.settings) as admin:
+            for answer in admin.delete_topics([registry.config.topic]).values():
+                answer.result(timeout=10)
+            assert wait_until(lambda: registry.config.topic not in topic_names(admin), 10)
+        with pytest.raises(InfraError, match="Unknown topic"):
+            look(relay)
+        steps: list[int] = []
+        assert rebuild_topic(relay.settings, relay.writer, steps.append) == 30
+        assert steps[-1] == 30
+    registry.require_topic_equals_rows()
+
+
+def test_what_a_repair_would_queue_twice_waits_once(registry: Registry) -> None:
+    registry.change(1)
+    with registry.relay() as relay:
+        assert sweep(relay).queued == 0  # its own entry waits
+    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        assert len(outbox.pending_rows(cursor, "registration", 10)) == 1
