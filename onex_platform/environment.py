@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -22,6 +23,7 @@ from onex_platform.telemetry import REDACTED, redact
 
 PREFIX = "ONEX_"
 ENV_FILE = Path(".env")
+_KAFKA_PORT = 9092
 WHERE_LISTED = "`onex settings --help` lists every variable."
 
 
@@ -93,6 +95,22 @@ def foreign_variables(prefix: str) -> dict[str, str]:
 
     found = {**dotenv_values(ENV_FILE), **os.environ}
     return {name: value for name, value in found.items() if name.startswith(prefix) and value}
+
+
+def host_ports(servers: str) -> list[tuple[str, int]]:
+    """Brokers' addresses, `host:port,…`, as pairs; a port that is left out is Kafka's own."""
+    pairs = []
+    for server in servers.split(","):
+        try:
+            address = urlsplit(f"//{server.strip()}")
+            if not address.hostname or address.path or address.username is not None:
+                raise ValueError
+            pairs.append((address.hostname, address.port or _KAFKA_PORT))
+        except ValueError:
+            raise ValueError(
+                f"{server.strip()!r} is not an address; expected host:port,host:port"
+            ) from None
+    return pairs
 
 
 def child_environment(variables: Mapping[str, str]) -> dict[str, str]:

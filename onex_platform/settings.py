@@ -12,7 +12,6 @@ import re
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -30,12 +29,11 @@ from onex_platform.environment import (
     PREFIX,
     WHERE_LISTED,
     explain,
+    host_ports,
     path_of,
     refuse_unknown_variables,
 )
 from onex_platform.errors import ConfigurationError
-
-_KAFKA_PORT = 9092
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -93,7 +91,7 @@ class KafkaSettings(_Group):
     @classmethod
     def _are_addresses(cls, servers: str | None) -> str | None:
         if servers is not None:
-            _host_ports(servers)
+            host_ports(servers)
         return servers
 
     @model_validator(mode="after")
@@ -114,7 +112,7 @@ class KafkaSettings(_Group):
 
     def addresses(self) -> list[tuple[str, int]]:
         """The bootstrap servers as (host, port), in the order given; empty when none is set."""
-        return _host_ports(self.bootstrap_servers) if self.bootstrap_servers else []
+        return host_ports(self.bootstrap_servers) if self.bootstrap_servers else []
 
     def client_config(self) -> dict[str, str | int]:
         """The librdkafka properties that every client of ours shares."""
@@ -394,18 +392,3 @@ def address_variables(settings: Settings) -> dict[str, str]:
 
 def _reveal(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
-
-
-def _host_ports(servers: str) -> list[tuple[str, int]]:
-    pairs = []
-    for server in servers.split(","):
-        try:
-            address = urlsplit(f"//{server.strip()}")
-            if not address.hostname or address.path or address.username is not None:
-                raise ValueError
-            pairs.append((address.hostname, address.port or _KAFKA_PORT))
-        except ValueError:
-            raise ValueError(
-                f"{server.strip()!r} is not an address; expected host:port,host:port"
-            ) from None
-    return pairs

@@ -207,8 +207,3 @@ def _present_states(cursor: Cursor, domain: str, newest: dict[str, int]) -> Iter
         yield row
     for key, version in gone.items():
         yield tombstone_of(key, version)
-
-
-def publish_pending(relay: OutboxRelay, seconds: float | None = None) -> RelayAccount:
-    """Publish what waits in the outbox; see `OutboxRelay.publish_pending`."""
-    return relay.publish_pending(seconds)

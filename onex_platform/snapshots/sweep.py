@@ -27,6 +27,7 @@ from onex_platform.snapshots.comparison import (
 from onex_platform.snapshots.relay import OutboxRelay
 
 REPAIRS_PER_SWEEP = 100_000
+_ENTRY = "CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +74,27 @@ def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
     """Lift rows above what the topic has of them, and queue them."""
     ahead = [fault for fault in faults if fault.kind is EnumSnapshotFault.AHEAD]
     take_turn(cursor, domain)
-    cursor.execute(
-        """
-        WITH raised AS (
-            UPDATE registration_projections AS p SET row_version = topic.version + 1
-            FROM unnest(%(ids)s::uuid[], %(versions)s::bigint[]) AS topic (entity_id, version)
-            WHERE p.domain = %(domain)s AND p.entity_id = topic.entity_id
-                AND p.row_version <= topic.version
-            RETURNING p.entity_id, p.row_version, p.deregistered_at
-        )
-        INSERT INTO outbox (entry, domain, entity_id, row_version)
-        SELECT
-            CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END::outbox_entry,
-            %(domain)s,
-            entity_id,
-            row_version
-        FROM raised""",
+    rows = cursor.execute(
+        f"""
+        UPDATE registration_projections AS p SET row_version = topic.version + 1
+        FROM unnest(%(ids)s::uuid[], %(versions)s::bigint[]) AS topic (entity_id, version)
+        WHERE p.domain = %(domain)s AND p.entity_id = topic.entity_id
+            AND p.row_version <= topic.version
+        RETURNING {_ENTRY}, p.entity_id, p.row_version""",  # noqa: S608 - constant parts
         {
             "domain": domain,
             "ids": [fault.entity_id for fault in ahead],
             "versions": [fault.record.version for fault in ahead if fault.record is not None],
         },
-    )
-    return cursor.rowcount
+    ).fetchall()
+    return outbox.queue_rows(cursor, domain, rows)
 
 
 def queue_entities(relay: OutboxRelay, entities: Collection[UUID]) -> int:
     """Queue these rows to be published again as they are; how many of them exist."""
     with transaction(relay.engine, relay.breaker) as cursor:
         rows = cursor.execute(
-            "SELECT CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END,"
-            " entity_id, row_version FROM registration_projections"
+            f"SELECT {_ENTRY}, entity_id, row_version FROM registration_projections"  # noqa: S608
             " WHERE domain = %s AND entity_id = ANY(%s)",
             [relay.domain, list(entities)],
         ).fetchall()
