@@ -22,8 +22,12 @@ from pydantic import ValidationError
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 
-_HEX = b"0123456789abcdef"
-_DASHES = b"----"
+# Every character as what it is: a digit, a dash or something else.
+_SHAPES = bytes(
+    0 if chr(n) in "0123456789abcdef" else ord("-") if chr(n) == "-" else 1 for n in range(256)
+)
+_UUID_SHAPE = str(UUID(int=0)).encode().translate(_SHAPES)
+_NO_KEY = "the key is no UUID in lower case"
 _SHORT = 600
 _MOST_LISTS = 100
 _Instant = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -121,29 +125,43 @@ class Draft:
         self._domain = domain
         self._entries = base._entries
         self._buried = base._buried
+        self._lists = base._lists.copy()  # readers may go on adding to the other
         self._touched: set[bytes] = set()
         self._is_own = False
 
     def put(self, key: bytes | None, value: bytes) -> bool:
         """Fold a snapshot in; whether it was newer. Raises if it is no snapshot of the entity."""
-        key = _require_key(key)
-        entry = _entry(key, value, self._domain)
+        # Calls are spared here: this is the loop that a load consists of.
+        if key is None or key.translate(_SHAPES) != _UUID_SHAPE:
+            raise MalformedSnapshotError(_NO_KEY)
+        found = _checked(value)
+        if found is None:
+            entry = _modelled_entry(key, value, self._domain)
+        elif found.entity_id.encode() == key and found.domain == self._domain:
+            entry = Entry(value, found.snapshot_version, found.current_state, found.node_type)
+        else:
+            raise _misplaced(found.entity_id, key, self._domain)
         known = self._entries.get(key)
         if entry.version <= (known.version if known else self._buried.get(key, 0)):
             return False
-        self._own()
+        if not self._is_own:
+            self._own()
         self._entries[key] = entry
-        self._buried.pop(key, None)
-        self._touched.add(key)
+        if self._buried:
+            self._buried.pop(key, None)
+        if self._lists:
+            self._touched.add(key)
         return True
 
     def bury(self, key: bytes | None, version: int | None) -> bool:
         """Fold a tombstone in; whether it changed anything."""
-        key = _require_key(key)
+        if key is None or key.translate(_SHAPES) != _UUID_SHAPE:
+            raise MalformedSnapshotError(_NO_KEY)
         known = self._entries.get(key)
         if version is not None and version < (known.version if known else self._buried.get(key, 0)):
             return False
-        self._own()
+        if not self._is_own:
+            self._own()
         self._entries.pop(key, None)
         if version is None:
             self._buried.pop(key, None)
@@ -155,17 +173,13 @@ class Draft:
     def finished(self) -> SnapshotMap:
         if not self._is_own:
             return self._base
-        lists = {trait: self._carried(trait, found) for trait, found in self._known_lists()}
+        lists = {trait: self._carried(trait, found) for trait, found in self._lists.items()}
         return SnapshotMap(self._entries, self._buried, lists)
 
     def _own(self) -> None:
-        """Copy on the first change: most batches of a quiet topic change nothing."""
-        if not self._is_own:
-            self._entries, self._buried = self._entries.copy(), self._buried.copy()
-            self._is_own = True
-
-    def _known_lists(self) -> list[tuple[Trait, dict[bytes, Entry]]]:
-        return list(self._base._lists.copy().items())  # a reader may just be adding one
+        """Copy before the first change: most batches of a quiet topic change nothing."""
+        self._entries, self._buried = self._entries.copy(), self._buried.copy()
+        self._is_own = True
 
     def _carried(self, trait: Trait, found: dict[bytes, Entry]) -> dict[bytes, Entry]:
         now = {key: self._entries.get(key) for key in self._touched}
@@ -204,26 +218,19 @@ class _Checked(msgspec.Struct, gc=False):
 _check = msgspec.json.Decoder(_Checked).decode
 
 
-def _require_key(key: bytes | None) -> bytes:
-    """The key, if it is a UUID as `str` spells it."""
-    if (
-        key is None
-        or len(key) != 36
-        or key[8:24:5] != _DASHES
-        or key.translate(None, _HEX) != _DASHES
-    ):
-        raise MalformedSnapshotError("the key is no UUID in lower case")
-    return key
+def _modelled_entry(key: bytes, value: bytes, domain: str) -> Entry:
+    """The entry of a text that only the model can judge."""
+    model = _modelled(value)
+    if model.to_kafka_key().encode() != key or model.domain != domain:
+        raise _misplaced(model.to_kafka_key(), key, domain)
+    return Entry(value, model.snapshot_version, model.current_state, model.node_type, model)
 
 
-def _entry(key: bytes, value: bytes, domain: str) -> Entry:
-    found = _checked(value) or _modelled(value)
-    if str(found.entity_id).encode() != key:
-        raise MalformedSnapshotError("entity_id is not the key")
-    if found.domain != domain:
-        raise MalformedSnapshotError(f"domain is not {domain!r}")
-    model = None if isinstance(found, _Checked) else found
-    return Entry(value, found.snapshot_version, found.current_state, found.node_type, model)
+def _misplaced(entity_id: str, key: bytes, domain: str) -> MalformedSnapshotError:
+    is_other = entity_id.encode() != key
+    return MalformedSnapshotError(
+        "entity_id is not the key" if is_other else f"domain is not {domain!r}"
+    )
 
 
 def _checked(value: bytes) -> _Checked | None:
