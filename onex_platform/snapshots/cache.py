@@ -153,6 +153,7 @@ class SnapshotCache:
 
     def status(self) -> CacheStatus:
         shown, as_of, reader, latest = self._map, self._as_of, self._reader, self._latest
+        faulty = {} if shown is None else dict(shown.faulty)
         return CacheStatus(
             topic=self.topic,
             is_complete=shown is not None,
@@ -162,8 +163,8 @@ class SnapshotCache:
             current_as_of=None if as_of is None else datetime.fromtimestamp(as_of, UTC),
             staleness_seconds=self.staleness(),
             records_behind=reader.behind(latest.ends) if reader and latest else None,
-            malformed=self._malformed,
-            last_malformed=self._last_malformed,
+            malformed=self._malformed + len(faulty),
+            last_malformed=next(reversed(faulty.values()), self._last_malformed),
             last_error=self._last_error,
         )
 

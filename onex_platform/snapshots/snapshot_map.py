@@ -1,8 +1,9 @@
 """What a snapshot topic says, as an immutable map; pure. The cache swaps such maps as a whole.
 
-A record is checked when it is folded in, which takes a microsecond, and becomes a model when
-somebody asks for it: a hundred thousand models at once would cost ten times what reading them does,
-most of it in the garbage collector.
+Of a record, its text and the fields that it is found by are checked when it is folded in, which
+takes a microsecond. It becomes a model when somebody asks for it: a hundred thousand models at once
+cost ten times what reading the topic does, most of it in the garbage collector. A text that only
+the model finds fault with is malformed from then on, as if it had been so from the start.
 
 Of two records of one entity the one with the higher version counts, whatever their order; at the
 same version a tombstone does. One without a version removes whatever there is, as compaction will.
@@ -11,7 +12,6 @@ same version a tombstone does. One without a version removes whatever there is, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 from uuid import UUID
@@ -28,9 +28,7 @@ _SHAPES = bytes(
 )
 _UUID_SHAPE = str(UUID(int=0)).encode().translate(_SHAPES)
 _NO_KEY = "the key is no UUID in lower case"
-_SHORT = 600
 _MOST_LISTS = 100
-_Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Trait(NamedTuple):
@@ -52,10 +50,14 @@ class Entry(msgspec.Struct, gc=False):
     state: EnumRegistrationState
     node_type: EnumNodeType | None
     model: ModelRegistrationSnapshot | None = None
+    fault: str | None = None  # why it is no snapshot after all
 
-    def snapshot(self) -> ModelRegistrationSnapshot:
-        if self.model is None:
-            self.model = _modelled(self.value)
+    def snapshot(self) -> ModelRegistrationSnapshot | None:
+        if self.model is None and self.fault is None:
+            try:
+                self.model = _modelled(self.value)
+            except MalformedSnapshotError as error:
+                self.fault = str(error)
         return self.model
 
     def has(self, trait: Trait) -> bool:
@@ -67,8 +69,8 @@ class Entry(msgspec.Struct, gc=False):
         # stands in the text.
         if f'"{trait.name}"'.encode() not in self.value and b"\\" not in self.value:
             return False
-        capabilities = self.snapshot().capabilities
-        return capabilities is not None and capabilities.supports(trait.name)
+        shown = self.snapshot()
+        return bool(shown and shown.capabilities and shown.capabilities.supports(trait.name))
 
 
 class SnapshotMap:
@@ -79,25 +81,33 @@ class SnapshotMap:
         entries: dict[bytes, Entry] | None = None,
         buried: dict[bytes, int] | None = None,
         lists: dict[Trait, dict[bytes, Entry]] | None = None,
+        faulty: dict[bytes, str] | None = None,
     ) -> None:
         self._entries = entries or {}
         self._buried = buried or {}
         self._lists = lists or {}
+        self._faulty = faulty or {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) - len(self._faulty)
 
     @property
     def buried(self) -> Mapping[bytes, int]:
         """The entities that a tombstone removed, with its version."""
         return MappingProxyType(self._buried)
 
+    @property
+    def faulty(self) -> Mapping[bytes, str]:
+        """What was found to be no snapshot when somebody asked, with the reason."""
+        return MappingProxyType(self._faulty)
+
     def get(self, entity_id: UUID) -> ModelRegistrationSnapshot | None:
-        entry = self._entries.get(str(entity_id).encode())
-        return None if entry is None else entry.snapshot()
+        key = str(entity_id).encode()
+        entry = self._entries.get(key)
+        return None if entry is None else self._read(key, entry)
 
     def all(self) -> tuple[ModelRegistrationSnapshot, ...]:
-        return _snapshots(self._entries)
+        return self._read_all(self._entries)
 
     def having(self, trait: Trait) -> tuple[ModelRegistrationSnapshot, ...]:
         """The entities with a trait: found by one scan, and kept by the maps that follow."""
@@ -106,15 +116,21 @@ class SnapshotMap:
             found = {key: entry for key, entry in self._entries.items() if entry.has(trait)}
             if len(self._lists) < _MOST_LISTS:
                 self._lists[trait] = found
-        return _snapshots(found)
+        return self._read_all(found)
 
     def graves(self) -> SnapshotMap:
         """Only what was removed: where a reading of the same topic from its start begins."""
         return SnapshotMap(buried=self._buried)
 
+    def _read_all(self, entries: Mapping[bytes, Entry]) -> tuple[ModelRegistrationSnapshot, ...]:
+        shown = [entry.model or self._read(key, entry) for key, entry in entries.items()]
+        return tuple([one for one in shown if one is not None])
 
-def _snapshots(entries: Mapping[bytes, Entry]) -> tuple[ModelRegistrationSnapshot, ...]:
-    return tuple([entry.snapshot() for entry in entries.values()])
+    def _read(self, key: bytes, entry: Entry) -> ModelRegistrationSnapshot | None:
+        shown = entry.snapshot()
+        if entry.fault is not None:
+            self._faulty[key] = entry.fault
+        return shown
 
 
 class Draft:
@@ -125,7 +141,9 @@ class Draft:
         self._domain = domain
         self._entries = base._entries
         self._buried = base._buried
-        self._lists = base._lists.copy()  # readers may go on adding to the other
+        # Copies, because readers may be adding to the others.
+        self._lists, self._faulty = base._lists.copy(), base._faulty.copy()
+        self._is_followed = bool(self._lists or self._faulty)
         self._touched: set[bytes] = set()
         self._is_own = False
 
@@ -134,13 +152,14 @@ class Draft:
         # Calls are spared here: this is the loop that a load consists of.
         if key is None or key.translate(_SHAPES) != _UUID_SHAPE:
             raise MalformedSnapshotError(_NO_KEY)
-        found = _checked(value)
-        if found is None:
+        try:
+            found = _check(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             entry = _modelled_entry(key, value, self._domain)
-        elif found.entity_id.encode() == key and found.domain == self._domain:
-            entry = Entry(value, found.snapshot_version, found.current_state, found.node_type)
         else:
-            raise _misplaced(found.entity_id, key, self._domain)
+            if found.entity_id.encode() != key or found.domain != self._domain:
+                raise _misplaced(found.entity_id, key, self._domain)
+            entry = Entry(value, found.snapshot_version, found.current_state, found.node_type)
         known = self._entries.get(key)
         if entry.version <= (known.version if known else self._buried.get(key, 0)):
             return False
@@ -149,7 +168,7 @@ class Draft:
         self._entries[key] = entry
         if self._buried:
             self._buried.pop(key, None)
-        if self._lists:
+        if self._is_followed:
             self._touched.add(key)
         return True
 
@@ -174,7 +193,8 @@ class Draft:
         if not self._is_own:
             return self._base
         lists = {trait: self._carried(trait, found) for trait, found in self._lists.items()}
-        return SnapshotMap(self._entries, self._buried, lists)
+        faulty = {key: fault for key, fault in self._faulty.items() if key not in self._touched}
+        return SnapshotMap(self._entries, self._buried, lists, faulty)
 
     def _own(self) -> None:
         """Copy before the first change: most batches of a quiet topic change nothing."""
@@ -193,26 +213,17 @@ class Draft:
         return carried
 
 
-class _Capabilities(msgspec.Struct, gc=False):
-    supported_operations: tuple[str, ...] = ()
-    protocols: tuple[str, ...] = ()
-    max_concurrent_requests: Annotated[int, msgspec.Meta(ge=0)] | None = None
-
-
 class _Checked(msgspec.Struct, gc=False):
-    """The model's rules for texts as the publisher writes them; the model judges all others."""
+    """What a text is judged by when it is read, in the spelling of the publisher.
+
+    The model judges every other spelling.
+    """
 
     entity_id: str
     current_state: EnumRegistrationState
-    last_state_change_at: _Instant
     snapshot_version: Annotated[int, msgspec.Meta(ge=1)]
-    snapshot_created_at: _Instant
     domain: str
-    tenant: str | None = None
     node_type: EnumNodeType | None = None
-    node_name: str | None = None
-    capabilities: _Capabilities | None = None
-    source_projection_sequence: int | None = None
 
 
 _check = msgspec.json.Decoder(_Checked).decode
@@ -231,27 +242,6 @@ def _misplaced(entity_id: str, key: bytes, domain: str) -> MalformedSnapshotErro
     return MalformedSnapshotError(
         "entity_id is not the key" if is_other else f"domain is not {domain!r}"
     )
-
-
-def _checked(value: bytes) -> _Checked | None:
-    """The fields of a text that the model is sure to take; None if that must be tried.
-
-    `_check` skips what it does not need, and in there the model may find broken characters, numbers
-    of thousands of digits or hundreds of brackets. In a short text there is no room for the last
-    two, beside what every snapshot has.
-    """
-    try:
-        if not value.isascii():
-            value.decode()
-        if len(value) <= _SHORT or _is_harmless(value):
-            return _check(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    return None
-
-
-def _is_harmless(value: bytes) -> bool:
-    return len(value) < 4096 and value.count(b"[") + value.count(b"{") < 100
 
 
 def _modelled(value: bytes) -> ModelRegistrationSnapshot:

@@ -15,7 +15,7 @@ from onex_platform.engines.kafka import KafkaRecord, produce_all
 from onex_platform.errors import InfraError, InfraUnavailableError
 from onex_platform.settings import Settings
 from onex_platform.snapshots.cache import SnapshotCache
-from onex_platform.snapshots.snapshot_map import _checked
+from onex_platform.snapshots.snapshot_map import _check
 from onex_platform_tests.domain.builders import number_id
 from onex_platform_tests.snapshots.records import (
     by_id,
@@ -93,7 +93,7 @@ def test_the_registry_s_rows_come_out_as_the_reader_shows_them(registry: Registr
     with registry.relay() as relay:
         relay.publish_pending()
     values = [message.value() for message in registry.messages()]
-    assert all(_checked(value) for value in values if value), "the quick check takes no part in it"
+    assert all(_check(value) for value in values if value), "the quick check refuses our own"
     with SnapshotCache.open(registry.settings, topic=registry.config.topic) as cache:
         assert eventually(lambda: len(cache) == 20)
         for name in ("query", "größe", "postgres", "off", "nothing"):

@@ -1,4 +1,4 @@
-"""What is no snapshot: told apart when it is read, by a quick check that agrees with the model."""
+"""What is no snapshot: refused when it is read, or at the latest when somebody asks for it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.projection import ModelRegistrationSnapshot
-from onex_platform.snapshots import snapshot_map
-from onex_platform.snapshots.snapshot_map import Draft, MalformedSnapshotError, SnapshotMap
+from onex_platform.domain.states import EnumNodeType
+from onex_platform.snapshots.snapshot_map import Draft, MalformedSnapshotError, SnapshotMap, Trait
 from onex_platform_tests.domain.builders import number_id
 from onex_platform_tests.snapshots.records import snapshot
 
@@ -37,9 +37,6 @@ def _changed(**fields: Any) -> bytes:
         (KEY, _changed(node_type="wizard"), "node_type"),
         (KEY, _changed(snapshot_version=0), "snapshot_version"),
         (KEY, _changed(snapshot_version=None), "snapshot_version"),
-        (KEY, _changed(last_state_change_at="2026-03-01T12:00:00"), "last_state_change_at"),
-        (KEY, _changed(snapshot_created_at="yesterday"), "snapshot_created_at"),
-        (KEY, _changed(capabilities={"protocols": "one"}), "capabilities.protocols"),
         (KEY, _changed(domain="other"), "domain is not 'registration'"),
         (KEY, _changed(entity_id=str(number_id(2))), "entity_id is not the key"),
         (str(number_id(2)).encode(), _changed(), "entity_id is not the key"),
@@ -111,7 +108,7 @@ _ODD_BYTES = (b"\xff", b"\\ud800", b"\\u00e9", "é".encode(), b"[" * 300 + b"]" 
     st.sampled_from(_ODD_BYTES) | st.binary(max_size=2),
     st.integers(0, 2000),
 )
-def test_whatever_passes_the_quick_check_is_a_snapshot_to_the_model(
+def test_a_text_is_a_snapshot_if_the_model_says_so_sooner_or_later(
     fields: dict[str, Any], capabilities: dict[str, Any], odd: bytes, place: int
 ) -> None:
     document = json.dumps(
@@ -119,21 +116,74 @@ def test_whatever_passes_the_quick_check_is_a_snapshot_to_the_model(
         ensure_ascii=False,
     ).encode("utf-8", "surrogatepass")
     for value in (document, document[:place] + odd + document[place:], *_in_a_field(document, odd)):
-        found = snapshot_map._checked(value)
-        if found is None:
-            continue
+        expected = _modelled(value)
+        draft = Draft(SnapshotMap(), REGISTRATION_DOMAIN)
         try:
-            model = ModelRegistrationSnapshot.model_validate_json(value)
-        except ValidationError as error:
-            if str(found.entity_id) == KEY.decode():  # else the key refuses it
-                pytest.fail(f"{value!r} passed: {error}")
+            draft.put(KEY, value)
+        except MalformedSnapshotError:
+            assert expected is None, value
             continue
-        assert (found.snapshot_version, found.current_state, found.node_type, found.domain) == (
-            model.snapshot_version,
-            model.current_state,
-            model.node_type,
-            model.domain,
-        )
+        shown = draft.finished()
+        assert shown.get(GOOD.entity_id) == expected
+        assert shown.all() == ((expected,) if expected else ())
+        assert len(shown) == (expected is not None)
+        assert len(shown.faulty) == (expected is None)
+        if expected is not None:
+            assert shown.having(Trait("state", expected.current_state)) == (expected,)
+            for kind in EnumNodeType:
+                found = shown.having(Trait("node_type", kind))
+                assert bool(found) == (expected.node_type is kind)
+
+
+def _modelled(value: bytes) -> ModelRegistrationSnapshot | None:
+    """The snapshot of KEY that the model sees in a text."""
+    try:
+        model = ModelRegistrationSnapshot.model_validate_json(value)
+    except ValidationError:
+        return None
+    is_ours = model.to_kafka_key().encode() == KEY and model.domain == REGISTRATION_DOMAIN
+    return model if is_ours else None
+
+
+def _faulty(**fields: Any) -> SnapshotMap:
+    """A map with a text that only the model finds fault with, and a good one."""
+    draft = Draft(SnapshotMap(), REGISTRATION_DOMAIN)
+    draft.put(KEY, _changed(snapshot_created_at="yesterday", **fields))
+    draft.put(snapshot(2).to_kafka_key().encode(), snapshot(2).model_dump_json().encode())
+    return draft.finished()
+
+
+def test_what_only_the_model_finds_fault_with_is_counted_when_it_is_found() -> None:
+    for ask in (
+        lambda found: found.get(GOOD.entity_id),
+        lambda found: found.all(),
+        lambda found: found.having(Trait("state", "active")),
+        lambda found: found.having(Trait("capability", "read")),
+    ):
+        found = _faulty(capabilities={"read": True})
+        ask(found)
+        found.all()
+        assert len(found) == 1
+        assert "snapshot_created_at" in found.faulty[KEY]
+        assert found.all() == found.having(Trait("state", "active")) == (snapshot(2),)
+        assert found.having(Trait("capability", "read")) == ()
+
+
+def test_a_newer_record_takes_the_place_of_a_faulty_one() -> None:
+    found = _faulty()
+    assert len(found.all()) == 1
+    later = Draft(found, REGISTRATION_DOMAIN)
+    later.put(KEY, snapshot(1, 4).model_dump_json().encode())
+    assert len(later.finished()) == 2
+    assert later.finished().faulty == {}
+    gone = Draft(found, REGISTRATION_DOMAIN)
+    gone.bury(KEY, None)
+    assert len(gone.finished()) == 1
+    assert gone.finished().faulty == {}
+    other = Draft(found, REGISTRATION_DOMAIN)
+    other.bury(snapshot(2).to_kafka_key().encode(), None)
+    assert len(other.finished()) == 0
+    assert len(other.finished().faulty) == 1
 
 
 def _in_a_field(document: bytes, odd: bytes) -> list[bytes]:
