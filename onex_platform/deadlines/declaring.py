@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from onex_platform.deadlines.guard import Admitted
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.facts import PassedDeadline, timeout_fact
+from onex_platform.domain.order import POSITIONS_PER_MILLISECOND
 from onex_platform.engines.postgres import Cursor
-from onex_platform.pages.inbox import submit
 from onex_platform.pages.ledger import recall
 
 _DEADLINES = {
@@ -28,7 +27,7 @@ _IN_VAIN = """
         SELECT FROM log_cuts AS cut JOIN fold_cursors AS fold USING (domain)
         WHERE cut.domain = %(domain)s AND cut.archived > 0
             AND cut.instant > timestamptz 'epoch'
-                + (fold.position / 1048576) * interval '1 millisecond'
+                + (fold.position / %(per_millisecond)s) * interval '1 millisecond'
     )"""
 
 
@@ -55,33 +54,6 @@ def undeclared(
     return [fact for fact in (*facts, *again) if fact.event_id not in known]
 
 
-def declare(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
-    """Let facts wait for their place in the log; how many were new."""
-    return submit(cursor, facts)
-
-
-def declare_expiries(cursor: Cursor, admitted: Sequence[Admitted], now: datetime) -> int:
-    """Declare what the guard let through, and note it for the guard."""
-    facts = [item.fact for item in admitted]
-    cursor.execute(
-        "INSERT INTO declared_expiries"
-        " (event_id, domain, tenant, entity_id, declared_at, guarded)"
-        " SELECT event_id, domain, tenant, entity_id, %(now)s, guarded FROM unnest("
-        "  %(ids)s::uuid[], %(domains)s::text[], %(tenants)s::text[], %(entities)s::uuid[],"
-        "  %(guarded)s::boolean[]) AS item (event_id, domain, tenant, entity_id, guarded)"
-        " ON CONFLICT DO NOTHING",
-        {
-            "now": now,
-            "ids": [fact.event_id for fact in facts],
-            "domains": [fact.entity.domain for fact in facts],
-            "tenants": [fact.tenant for fact in facts],
-            "entities": [fact.entity.entity_id for fact in facts],
-            "guarded": [item.guarded for item in admitted],
-        },
-    )
-    return declare(cursor, facts)
-
-
 def _known(
     cursor: Cursor, domain: str, facts: Sequence[LogEvent]
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
@@ -101,6 +73,7 @@ def _declared_in_vain(cursor: Cursor, domain: str, facts: Sequence[LogEvent]) ->
         return {}
     parameters: dict[str, Any] = {
         "domain": domain,
+        "per_millisecond": POSITIONS_PER_MILLISECOND,
         "ids": [fact.event_id for fact in facts],
         "entities": [fact.entity.entity_id for fact in facts],
         "deadlines": [fact.deadline for fact in facts],

@@ -177,7 +177,7 @@ class ExpiryGuard:
         hold = Hold(self._now, tenant.active + tenant.gone, self._limit(tenant))
         cursor.execute(
             "INSERT INTO expiry_holds (hold_id, domain, tenant, since, fleet, expiry_limit, held)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
             [
                 uuid5(FACT_NAMESPACE, f"hold {self._domain} {tenant.name} {self._now.isoformat()}"),
                 self._domain,
@@ -195,6 +195,27 @@ class ExpiryGuard:
             [self._now, ending, tenant.held, self._domain, tenant.name],
         )
         tenant.hold = None
+
+
+def note_expiries(cursor: Cursor, admitted: Sequence[Admitted], now: datetime) -> None:
+    """Put down what is declared, for the next count."""
+    facts = [item.fact for item in admitted]
+    cursor.execute(
+        "INSERT INTO declared_expiries"
+        " (event_id, domain, tenant, entity_id, declared_at, guarded)"
+        " SELECT event_id, domain, tenant, entity_id, %(now)s, guarded FROM unnest("
+        "  %(ids)s::uuid[], %(domains)s::text[], %(tenants)s::text[], %(entities)s::uuid[],"
+        "  %(guarded)s::boolean[]) AS item (event_id, domain, tenant, entity_id, guarded)"
+        " ON CONFLICT DO NOTHING",
+        {
+            "now": now,
+            "ids": [fact.event_id for fact in facts],
+            "domains": [fact.entity.domain for fact in facts],
+            "tenants": [fact.tenant for fact in facts],
+            "entities": [fact.entity.entity_id for fact in facts],
+            "guarded": [item.guarded for item in admitted],
+        },
+    )
 
 
 def open_holds(cursor: Cursor, domain: str, tenant: str | None = None) -> list[Any]:

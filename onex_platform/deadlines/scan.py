@@ -20,9 +20,9 @@ from uuid import uuid5
 
 from onex_platform.deadlines import overdue
 from onex_platform.deadlines.alerts import alert_of_holds
-from onex_platform.deadlines.declaring import declare, declare_expiries, undeclared
+from onex_platform.deadlines.declaring import undeclared
 from onex_platform.deadlines.evidence import Watch, evident_until, keep_watch, look_at_watch
-from onex_platform.deadlines.guard import ExpiryGuard
+from onex_platform.deadlines.guard import ExpiryGuard, note_expiries
 from onex_platform.deadlines.overdue import BEGINNING, Place
 from onex_platform.deadlines.records import prune_expiries
 from onex_platform.domain.events import EnumEventKind
@@ -30,6 +30,7 @@ from onex_platform.domain.identity import FACT_NAMESPACE
 from onex_platform.engines.postgres import Cursor, fetch_one, session_lock, transaction
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.inbox import submit
 from onex_platform.settings import Settings
 
 _LAST_SCAN = """
@@ -210,10 +211,14 @@ class _Run:
             return page.end
         if kind is Kind.LIVENESS_EXPIRED:
             admitted = self._guard.admit(cursor, facts)
-            account.expired += declare_expiries(cursor, admitted, now)
             facts = [item.fact for item in admitted]
+            if not self._dry_run:
+                note_expiries(cursor, admitted, now)
+        declared = len(facts) if self._dry_run else submit(cursor, facts)
+        if kind is Kind.LIVENESS_EXPIRED:
+            account.expired += declared
         else:
-            account.ack_timed_out += declare(cursor, facts)
+            account.ack_timed_out += declared
         known = [account.oldest, *(fact.deadline for fact in facts)]
         account.oldest = min((one for one in known if one is not None), default=None)
         return page.end

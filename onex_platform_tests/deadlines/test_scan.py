@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from onex_platform.deadlines import overdue
 from onex_platform.deadlines.scan import scan
 from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.events import EnumEventKind
@@ -218,15 +219,44 @@ def test_a_hundred_thousand_overdue_rows_are_judged_in_bounded_scans_of_short_ba
         watched.active(100_000, at(0))
         first = watched.scan(NOW)
         assert (first.expired, first.complete) == (40_000, False)
+        # Each batch was a transaction of its own.
+        assert watched.select("SELECT count(DISTINCT xmin::text) FROM fact_inbox") == [(8,)]
         with watched.store.transaction() as cursor:
-            # Each batch was a transaction of its own.
-            written = cursor.execute("SELECT count(DISTINCT xmin::text) AS n FROM fact_inbox")
-            assert written.fetchall()[0].n == 8
-            # And while one runs, nobody waits for it: rows are neither locked nor written.
+            # Nobody but readers gets past this lock: rows are neither locked nor written.
+            cursor.execute(
+                "LOCK TABLE registration_projections, registration_liveness IN EXCLUSIVE MODE"
+            )
             assert [watched.scan(NOW).expired for _ in range(2)] == [40_000, 20_000]
-        account = watched.scan(NOW)
-        assert (account.expired, account.waiting, account.complete) == (0, 100_000, True)
-        assert len({fact.entity for fact in watched.waiting()}) == 100_000
+        query = "SELECT count(*) AS facts, count(DISTINCT entity_id) AS nodes FROM fact_inbox"
+        assert watched.select(query) == [(100_000, 100_000)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"),
+    [
+        (Kind.LIVENESS_EXPIRED, "idx_registration_liveness_timeout_scan"),
+        (Kind.ACK_TIMED_OUT, "idx_registration_ack_timeout_scan"),
+    ],
+)
+def test_the_overdue_are_found_by_an_index_alone(
+    watched: Watched, kind: EnumEventKind, index: str
+) -> None:
+    watched.active(10_000, at(9000))
+    watched.awaiting_ack(10_000, at(9000), first=20_000)
+    watched.active(100, at(0), first=50_000)
+    watched.awaiting_ack(100, at(0), first=60_000)
+    with watched.archive.engine.connect() as connection:
+        free = connection.execution_options(isolation_level="AUTOCOMMIT")
+        free.exec_driver_sql("VACUUM ANALYZE registration_projections, registration_liveness")
+    which = {"domain": "registration", "before": NOW, "limit": 1000}
+    place = {"after": overdue.BEGINNING.deadline, "after_id": overdue.BEGINNING.entity_id}
+    query = f"EXPLAIN (ANALYZE, FORMAT JSON) {overdue.keys_query(kind)}"
+    with watched.store.transaction() as cursor:
+        [(answer,)] = cursor.execute(query, which | place).fetchall()
+    [found] = answer[0]["Plan"]["Plans"]
+    assert (found["Node Type"], found["Index Name"]) == ("Index Only Scan", index)
+    assert (found["Actual Rows"], found["Heap Fetches"]) == (100, 0)
+    assert found.get("Rows Removed by Filter", 0) == 0
 
 
 def test_a_scan_that_runs_out_of_time_is_continued_and_nobody_is_passed_over(
