@@ -62,14 +62,19 @@ def keys_query(kind: EnumEventKind) -> str:
 
 
 def _rows_query(kind: EnumEventKind) -> str:
+    """A page of keys with their rows, each looked up by its key.
+
+    Left to itself, the planner would rather read a whole table that is not very large.
+    """
     unpublished, published_at = _PUBLICATION[kind]
     return (
         f"WITH keys AS MATERIALIZED ({_KEYS[kind]})"  # noqa: S608 - constant parts
         " SELECT keys.deadline, keys.entity_id, p.tenant, p.node_name, p.epoch, p.correlation_id,"
         f" {unpublished} AS unpublished, {published_at} AS published_at"
-        " FROM keys LEFT JOIN registration_projections AS p"
-        "  ON p.entity_id = keys.entity_id AND p.domain = %(domain)s"
-        " ORDER BY keys.deadline, keys.entity_id"
+        " FROM keys LEFT JOIN LATERAL ("
+        "  SELECT tenant, node_name, epoch, correlation_id FROM registration_projections AS w"
+        "  WHERE w.entity_id = keys.entity_id AND w.domain = %(domain)s LIMIT 1"
+        " ) AS p ON true ORDER BY keys.deadline, keys.entity_id"
     )
 
 
