@@ -1,6 +1,6 @@
 """What it costs to load the snapshot topic into a cache, beside the bare work.
 
-    python -m benchmarks.snapshot_cache --entities 100000
+    python -m benchmarks.snapshots load --entities 100000
 
 In one run and in turns, from the same topic of a broker of the benchmark's own:
 
@@ -178,10 +178,10 @@ def filled_topic(entities: int) -> Iterator[tuple[Settings, str]]:
             yield settings, config.topic
 
 
-@click.command()
+@click.command("load")
 @click.option("--entities", default=100_000, show_default=True)
 @click.option("--rounds", default=5, show_default=True)
-def main(entities: int, rounds: int) -> None:
+def load_command(entities: int, rounds: int) -> None:
     """Load the snapshot topic into a cache, beside reading it and doing nothing."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     ways = {"bare": bare, "load": load, "models": models}
@@ -200,7 +200,3 @@ def main(entities: int, rounds: int) -> None:
                 f"processor {processor[name]:6.2f} s"
             )
         ask(load(settings, topic))
-
-
-if __name__ == "__main__":
-    main()

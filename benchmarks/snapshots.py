@@ -1,8 +1,10 @@
 """What it costs to bring rows to the snapshot topic, beside the bare work.
 
     python -m benchmarks.snapshots publish --rows 100000
+    python -m benchmarks.snapshots load --entities 100000
 
-In one run and in turns, on one broker, each to a topic of its own:
+`load` is described in `snapshot_cache.py`. `publish`, in one run and in turns, on one broker, each
+to a topic of its own:
 
 - bare: librdkafka produces the same keys, values and headers from memory, and flushes once
 - rows: every row is published, acknowledged in transactions (`onex snapshots rebuild`)
@@ -26,6 +28,7 @@ from uuid import UUID
 import click
 
 from benchmarks.projection_store import Bench, fill_projections, scratch_database
+from benchmarks.snapshot_cache import load_command
 from onex_platform import stack
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer
@@ -143,6 +146,9 @@ class Publishing:
 @click.group()
 def main() -> None:
     """Measure the snapshots."""
+
+
+main.add_command(load_command)
 
 
 @main.command("publish")

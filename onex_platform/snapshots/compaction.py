@@ -19,7 +19,6 @@ from typing import Any
 from onex_platform.engines.kafka_reader import open_reader
 from onex_platform.pages.checks import Verdict
 from onex_platform.settings import Settings
-from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
 # The cleaner looks for work four times a minute by default, and needs some time for it.
 ALLOWANCE = timedelta(minutes=2)
@@ -88,14 +87,9 @@ def measure_compaction(settings: Settings, topic: str, now: datetime) -> Compact
 
 
 def compaction_keeps_up(
-    settings: Settings,
-    now: datetime,
-    *,
-    topic: str | None = None,
-    allowance: timedelta = ALLOWANCE,
+    settings: Settings, topic: str, now: datetime, allowance: timedelta = ALLOWANCE
 ) -> Verdict:
     """Whether superseded records go as soon as the topic's settings promise, or a little later."""
-    topic = topic or ModelSnapshotTopicConfig.default(settings.environment).topic
     state = measure_compaction(settings, topic, now)
     age, late = state.oldest_age.total_seconds(), state.late_for.total_seconds()
     return Verdict(

@@ -1,7 +1,8 @@
-"""The snapshots in the asset graph: the relay, what starts it, the sweep and its check."""
+"""The snapshots in the asset graph: the relay, what starts it, the sweep and the checks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from uuid import UUID
 
 import dagster as dg
@@ -9,7 +10,8 @@ from pydantic import Field
 
 from onex_platform import wiring
 from onex_platform.pages.archive import PageArchive
-from onex_platform.snapshots import checks
+from onex_platform.pages.checks import Verdict
+from onex_platform.snapshots import checks, compaction
 from onex_platform.snapshots.relay import OutboxRelay, open_relay
 from onex_platform.snapshots.sweep import REPAIRS_PER_SWEEP, Sweep, look, queue_entities, sweep
 
@@ -31,7 +33,7 @@ class TopicSweepConfig(dg.Config):
 def build_definitions() -> dg.Definitions:
     return dg.Definitions(
         assets=[registration_snapshots],
-        asset_checks=[snapshot_topic_equals_projection],
+        asset_checks=[snapshot_topic_equals_projection, compaction_keeps_up],
         jobs=[publish_snapshots, sweep_snapshots],
         sensors=[publish_when_outbox_waits],
         schedules=[wiring.schedule(sweep_snapshots, "*/5 * * * *")],
@@ -95,7 +97,7 @@ def compare_and_repair(
     config: TopicSweepConfig,
     archive: dg.ResourceParam[PageArchive],
 ) -> Iterator[dg.AssetCheckEvaluation | dg.Output[None]]:
-    """Compare rows and topic, queue what differs, and publish it."""
+    """Compare rows and topic, queue what differs, and publish it; see whether it is compacted."""
     with _relay(archive) as relay:
         if config.dry_run:
             done = Sweep(look(relay))
@@ -103,11 +105,17 @@ def compare_and_repair(
             relay.publish_pending()
             done = sweep(relay, raise_versions=config.raise_versions, limit=config.most_repairs)
             relay.publish_pending()
+        compacted = _compaction(relay)
     # What the sweep found, before it repaired it: somebody should know.
     yield dg.AssetCheckEvaluation(
         asset_key=wiring.REGISTRATION_SNAPSHOTS,
         check_name="snapshot_topic_equals_projection",
         **checks.snapshot_topic_equals_projection(done.comparison)._asdict(),
+    )
+    yield dg.AssetCheckEvaluation(
+        asset_key=wiring.REGISTRATION_SNAPSHOTS,
+        check_name="compaction_keeps_up",
+        **compacted._asdict(),
     )
     yield dg.Output(None, metadata=checks.swept_numbers(done))
 
@@ -126,6 +134,18 @@ def snapshot_topic_equals_projection(
     with _relay(archive) as relay:
         verdict = checks.snapshot_topic_equals_projection(look(relay))
     return dg.AssetCheckResult(**verdict._asdict())
+
+
+@dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
+def compaction_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+    """Records that newer ones supersede leave the topic as soon as its settings promise."""
+    with _relay(archive) as relay:
+        return dg.AssetCheckResult(**_compaction(relay)._asdict())
+
+
+def _compaction(relay: OutboxRelay) -> Verdict:
+    topic = relay.writer.config.topic
+    return compaction.compaction_keeps_up(relay.settings, topic, datetime.now(UTC))
 
 
 @contextmanager

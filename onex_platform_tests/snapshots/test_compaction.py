@@ -97,16 +97,16 @@ def test_what_is_appended_to_another_partition_ends_no_segment(kafka_settings: S
 def test_the_verdict_allows_the_cleaner_some_time(kafka_settings: Settings) -> None:
     topic = new_topic(kafka_settings, 1, **NEVER_COMPACTED, **LAG)
     send(kafka_settings, [_written(topic, key, ago) for key, ago in [("a", 900), ("a", 800)]])
-    passed = compaction_keeps_up(kafka_settings, NOW, topic=topic)
+    passed = compaction_keeps_up(kafka_settings, topic, NOW)
     assert passed.passed
     send(kafka_settings, [_written(topic, "b", 301)])
-    failed = compaction_keeps_up(kafka_settings, NOW, topic=topic)
+    failed = compaction_keeps_up(kafka_settings, topic, NOW)
     assert not failed.passed
     assert failed.metadata["age of the oldest uncompacted record in seconds"] == 900
     assert failed.metadata["late for seconds"] == 300
     assert "300 s late" in failed.description
     generous = timedelta(seconds=300)
-    assert compaction_keeps_up(kafka_settings, NOW, topic=topic, allowance=generous).passed
+    assert compaction_keeps_up(kafka_settings, topic, NOW, generous).passed
 
 
 def test_the_broker_really_compacts_and_readers_notice_nothing(kafka_settings: Settings) -> None:
@@ -137,4 +137,4 @@ def test_the_broker_really_compacts_and_readers_notice_nothing(kafka_settings: S
         assert followed.status().loads == 1
     with SnapshotCache.open(kafka_settings, topic=topic) as loaded:
         assert by_id(*loaded.all()) == before
-    assert compaction_keeps_up(kafka_settings, datetime.now(UTC), topic=topic).passed
+    assert compaction_keeps_up(kafka_settings, topic, datetime.now(UTC)).passed
