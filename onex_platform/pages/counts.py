@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from onex_platform.domain.order import POSITIONS_PER_MILLISECOND, position_at
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive
 
@@ -13,7 +14,10 @@ _WEEK = timedelta(weeks=1)
 
 
 class HourCounts(NamedTuple):
-    """What one hour of the log holds: what its cuts read, and the pages it lies in by now."""
+    """What the cuts of one hour read, and how many pages reach into it by now.
+
+    A page that compaction made may reach into several hours, and counts in each.
+    """
 
     cuts: int = 0
     read: int = 0
@@ -21,7 +25,6 @@ class HourCounts(NamedTuple):
     parked: int = 0
     duplicates: int = 0
     pages: int = 0
-    encoded_bytes: int = 0
 
 
 def hour_counts(archive: PageArchive, start: datetime, end: datetime) -> dict[datetime, HourCounts]:
@@ -40,11 +43,23 @@ def hour_counts(archive: PageArchive, start: datetime, end: datetime) -> dict[da
             " FROM log_cuts WHERE domain = %(domain)s"
             " AND instant > %(start)s AND instant <= %(end)s GROUP BY 1"
             "), filed AS ("
-            " SELECT period AS hour, count(*) AS pages, sum(encoded_bytes) AS encoded_bytes"
-            " FROM pages WHERE domain = %(domain)s AND replaced_at IS NULL"
-            " AND period >= %(start)s AND period < %(end)s GROUP BY 1"
+            " SELECT hour, count(*) AS pages FROM pages, LATERAL generate_series("
+            "  greatest(%(start)s,"
+            "   date_trunc('hour', to_timestamp(min_position / %(per_second)s), 'UTC')),"
+            "  least(%(last)s, to_timestamp(max_position / %(per_second)s)),"
+            "  interval '1 hour') AS hour"
+            " WHERE domain = %(domain)s AND replaced_at IS NULL"
+            "  AND min_position < %(below)s AND max_position >= %(above)s GROUP BY 1"
             ") SELECT * FROM cuts FULL JOIN filed USING (hour)",
-            {"domain": archive.domain, "start": start, "end": end},
+            {
+                "domain": archive.domain,
+                "start": start,
+                "end": end,
+                "last": end - _HOUR,
+                "above": position_at(start),
+                "below": position_at(end),
+                "per_second": 1000 * POSITIONS_PER_MILLISECOND,
+            },
         )
         for row in cursor:
             numbers = {name: int(getattr(row, name) or 0) for name in HourCounts._fields}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from onex_platform.pages import merge
 from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.compaction import CompactionAccount, compact, plan, sweep
 from onex_platform.pages.compaction_plan import CompactionGroup
+from onex_platform.pages.counts import hour_counts
 from onex_platform.pages.format import EnumPageReason, open_page
 from onex_platform.pages.merge import UnequalMergeError, merge_group
 from onex_platform.pages.schema import bucket_of
@@ -25,6 +27,7 @@ from onex_platform.pages.store import PageMissingError
 from onex_platform.pages.verify import verify_log, verify_pages
 from onex_platform.projections.cursors import fold_position
 from onex_platform.settings import Settings
+from onex_platform_tests.domain.builders import at
 from onex_platform_tests.pages.logs import (
     TARGET,
     WrittenLog,
@@ -74,6 +77,20 @@ def test_two_hundred_small_pages_become_one_with_the_same_events(
     require_rows(log)
     assert verify_log(archive).faults == verify_pages(archive).faults == []
     assert compact(spark, archive, log.folded) == CompactionAccount()
+
+
+def test_a_merged_page_counts_in_every_hour_that_it_reaches_into(
+    spark: SparkSession, archive: PageArchive, log: WrittenLog
+) -> None:
+    log.cuts(6, seconds=1200)
+    hours = [at(0) + n * timedelta(hours=1) for n in range(-1, 4)]
+    before = hour_counts(archive, hours[0], hours[-1])
+    assert [before[hour].pages for hour in hours[:-1]] == [0, 6, 6, 0]
+    compact(spark, archive, log.folded)
+    assert len(list(archive.index.pages())) == 1
+    after = hour_counts(archive, hours[0], hours[-1])
+    assert [after[hour].pages for hour in hours[:-1]] == [0, 1, 1, 0]
+    assert [count.read for count in after.values()] == [count.read for count in before.values()]
 
 
 def test_the_log_goes_on_between_compactions(
