@@ -96,7 +96,7 @@ def scan(archive: PageArchive, now: datetime, *, dry_run: bool = False) -> ScanA
     run = _Run(archive, now, before, account, dry_run)
     if dry_run:
         run.through()
-    elif account.grace_until is None:
+    elif account.grace_until is None and _has_work(archive, before):
         # Rivals would do no harm, but each would count what the other is about to declare.
         with session_lock(archive.engine, archive.breaker, _lock_key(archive.domain)):
             run.through()
@@ -129,6 +129,14 @@ def is_due(archive: PageArchive, now: datetime) -> bool:
         new = rested or last.scanned_before is None or last.stopped
         since = BEGINNING if new else Place(last.scanned_before, BEGINNING.entity_id)
         return any(overdue.exists(cursor, archive.domain, kind, before, since) for kind in _KINDS)
+
+
+def _has_work(archive: PageArchive, before: datetime) -> bool:
+    """Whether something is overdue, or a hold has to be looked after."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        return fetch_one(cursor, _LAST_SCAN, {"domain": archive.domain}).unsettled or any(
+            overdue.exists(cursor, archive.domain, kind, before) for kind in _KINDS
+        )
 
 
 def _keep(archive: PageArchive, now: datetime) -> Watch:
