@@ -18,8 +18,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -29,7 +27,6 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import click
-import psutil
 from confluent_kafka import TopicPartition
 from pydantic_core import to_json
 
@@ -57,6 +54,7 @@ from onex_platform.settings import Settings, address_variables, load_settings
 from onex_platform.stack.jars import spark_jars
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
+from onex_platform_tests.pipeline.daemon import running_daemon
 
 _PATIENCE_SECONDS = 180
 
@@ -213,22 +211,9 @@ def _daemon(settings: Settings, home: Path) -> Iterator[Path]:
         "ONEX_PIPELINE_LINGER_SECONDS": "1",
         "DAGSTER_HOME": str(home),
     }
-    command = [str(Path(sys.executable).with_name("dagster-daemon")), "run"]
     log = home / "log"
-    with log.open("w") as output:
-        daemon = psutil.Popen(
-            [*command, "-m", "onex_platform.definitions"],
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield log
-        finally:
-            family = daemon.children(recursive=True)
-            daemon.terminate()
-            for process in psutil.wait_procs([daemon, *family], timeout=30)[1]:
-                process.kill()
+    with running_daemon(environment, log):
+        yield log
 
 
 def _announce(producer: KafkaProducer, node: UUID) -> float:

@@ -44,8 +44,10 @@ class Sight(NamedTuple):
     @property
     def is_as_expected(self) -> bool:
         """The row is in the expected state, and the topic says the same of it."""
-        if self.row is None or self.expected is None:
-            return self.expected is None and self.row is not None and self.snapshot is None
+        if self.row is None:
+            return False
+        if self.expected is None:
+            return self.row.is_closed() and self.snapshot is None
         return (
             self.row.current_state is self.expected
             and self.snapshot is not None

@@ -7,12 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
-import psutil
 import pytest
 
 from onex_platform import stack, wiring
@@ -21,6 +18,7 @@ from onex_platform.paths import project_file
 from onex_platform.settings import Settings, SparkSettings, address_variables
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform_tests.pipeline.daemon import running_daemon
 from onex_platform_tests.pipeline.graph import numbers
 from onex_platform_tests.stacks import connect, embedded_settings
 
@@ -87,26 +85,6 @@ def _python(program: str, environment: dict[str, str]) -> str:
     return done.stdout.splitlines()[-1]
 
 
-@contextmanager
-def _daemon(environment: dict[str, str], log: Path) -> Iterator[psutil.Process]:
-    """Dagster's daemon, with the code server and the run workers that it starts."""
-    command = [Path(sys.executable).with_name("dagster-daemon"), "run"]
-    with log.open("w") as output:
-        daemon = psutil.Popen(
-            [*command, "-m", "onex_platform.definitions"],
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield daemon
-        finally:
-            family = daemon.children(recursive=True)
-            daemon.terminate()
-            for process in psutil.wait_procs([daemon, *family], timeout=30)[1]:
-                process.kill()
-
-
 def _rows(settings: Settings) -> int:
     with connect(settings) as connection:
         [(rows,)] = connection.execute("SELECT count(*) FROM registration_projections").fetchall()
@@ -127,7 +105,7 @@ def test_a_lag_is_drained_by_a_run_that_the_sensor_starts(
     log = tmp_path / "log"
     with (
         dg.DagsterInstance.from_config(str(home)) as instance,
-        _daemon(environment, log) as daemon,
+        running_daemon(environment, log) as daemon,
     ):
 
         def is_drained() -> bool:
