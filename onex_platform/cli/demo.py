@@ -19,13 +19,16 @@ from onex_platform.engines.kafka import Positions, end_positions, read_to_end
 from onex_platform.engines.migrations import migrate
 from onex_platform.engines.spark import open_session
 from onex_platform.pages.archive import open_archive
-from onex_platform.pipeline import DrainAccount, drain
+from onex_platform.pipeline import DrainAccount, ServiceAccount, serve
 from onex_platform.projections.proof import ReplayProof, live_equals_replay
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.settings import Settings, load_settings
 from onex_platform.simulate.live import PlayReport, play_to_kafka
+from onex_platform.simulate.lives import Sight, watch_lives
 from onex_platform.simulate.plan import DEFAULT_SEED, FleetPlan, plan_for
 from onex_platform.simulate.profiles import PROFILES
+from onex_platform.snapshots.comparison import TopicComparison, compare
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack.jars import spark_jars
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
@@ -33,17 +36,21 @@ from onex_platform.topics.provision import create_topics
 
 @dataclass(frozen=True)
 class RegistryReport:
-    """What the pipeline made of the records, and whether the log bears it out."""
+    """What the pipeline made of the records, and whether log and topic bear it out."""
 
-    account: DrainAccount
+    account: ServiceAccount
+    lives: list[Sight]
     states: dict[EnumRegistrationState, int]
     proof: ReplayProof
+    snapshots: TopicComparison
 
 
 # Whole lives within a few seconds: at this speed a node is missed after 1.5 s of silence.
 _SPEED = 60
 # The one in which every scenario happens and everything goes wrong.
 _PROFILE = "stormy"
+# Nothing else will come: everything has been sent before the run begins.
+_LINGER = 0.5
 
 
 @click.command("demo")
@@ -51,10 +58,11 @@ _PROFILE = "stormy"
 @click.option("--seconds", type=click.IntRange(min=1), default=12, show_default=True)
 @click.option("--seed", type=int, default=DEFAULT_SEED, show_default=True)
 def command(nodes: int, seconds: int, seed: int) -> None:
-    """Play a simulated fleet through Kafka, pages and projections, and prove the result.
+    """Play a simulated fleet through Kafka, pages, projections and snapshots, and prove the result.
 
-    The exit code is 1 if a record was lost or if the live rows are not what the log says. Servers
-    that run already are used and left running; those started here are stopped again.
+    The exit code is 1 if a record was lost, if the live rows are not what the log says, or if the
+    snapshot topic does not say what the rows say. Servers that run already are used and left
+    running; those started here are stopped again.
     """
     settings = load_settings()
     plan = plan_for(
@@ -103,18 +111,30 @@ def _read_back(settings: Settings, since: Positions) -> Counter[str]:
 
 
 def _run_pipeline(settings: Settings) -> RegistryReport:
-    """Records become pages, pages become rows; then the log is folded again and compared."""
+    """Records become pages, rows, snapshots; then log and topic are compared with the rows."""
     _say("Starting Spark")
     with (
         open_session(settings, [str(jar) for jar in spark_jars(settings, _say)]) as spark,
         open_archive(settings) as archive,
     ):
-        _say("Draining the topics into pages, and the pages onto the rows")
-        account = drain(spark, archive, linger_seconds=0.5, on_progress=_say_progress)
-        _say("Folding the whole log again, to compare")
-        proof = live_equals_replay(spark, archive)
+        _say("Draining the topics into pages, the pages onto the rows, the rows into snapshots")
+        account = serve(spark, archive, linger_seconds=_LINGER, on_progress=_say_progress)
+        _say("Watching two nodes live: one leaves, one falls silent")
+        lives = watch_lives(
+            archive,
+            lambda platform: serve(spark, platform, linger_seconds=_LINGER),
+            lambda moment: _say(f"  {moment}"),
+        )
+        _say("Folding the whole log again, and reading the snapshot topic, to compare")
         reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
-        return RegistryReport(account, reader.count_by_state(), proof)
+        topic = ModelSnapshotTopicConfig.default(settings.environment)
+        return RegistryReport(
+            account=account,
+            lives=lives,
+            states=reader.count_by_state(),
+            proof=live_equals_replay(spark, archive),
+            snapshots=compare(settings, archive.engine, archive.breaker, topic),
+        )
 
 
 def _say_progress(account: DrainAccount) -> None:
@@ -136,16 +156,21 @@ def show(played: PlayReport, received: Counter[str]) -> bool:
 
 
 def show_registry(report: RegistryReport) -> bool:
-    """Print states, outcomes and the verdict of the proof; whether it holds."""
+    """Print states, outcomes, two lives and the verdicts; whether all is as it should be."""
     console = Console()
     console.print(_counts_table("state", "Nodes per state", report.states))
-    console.print(_counts_table("outcome", "Outcomes of all events", report.account.outcomes))
-    proof = report.proof
-    verdict, style = ("equal", "green") if proof.holds else ("not equal", "red")
-    console.print(
-        f"Live rows and the replay of {proof.events} events: {verdict}.", style=f"bold {style}"
-    )
-    return proof.holds
+    outcomes = report.account.drained.outcomes
+    console.print(_counts_table("outcome", "Outcomes", outcomes))
+    console.print(_sights_table(report.lives))
+    proof, topic = report.proof, report.snapshots
+    verdicts = [
+        (f"Live rows and the replay of {proof.events} events", proof.holds),
+        (f"Snapshot topic and {topic.rows} rows", topic.equal == topic.rows and not topic.faults),
+    ]
+    for subject, holds in verdicts:
+        verdict, style = ("equal", "green") if holds else ("not equal", "red")
+        console.print(f"{subject}: {verdict}.", style=f"bold {style}")
+    return all(holds for _, holds in verdicts) and all(s.is_as_expected for s in report.lives)
 
 
 def _counts_table(name: str, title: str, counts: Mapping[Any, int]) -> Table:
@@ -153,6 +178,19 @@ def _counts_table(name: str, title: str, counts: Mapping[Any, int]) -> Table:
     table.add_column("number", justify="right")
     for key, count in counts.items():
         table.add_row(str(key), str(count))
+    return table
+
+
+def _sights_table(sights: list[Sight]) -> Table:
+    table = Table("what happened", "node", "registry", "snapshot topic", title="Two lives")
+    for moment, node, row, snapshot, _ in sights:
+        registered = "unknown" if row is None else row.current_state.value
+        if row is not None and row.is_closed():
+            registered = "deregistered"
+        published = "tombstone"
+        if snapshot is not None:
+            published = f"{snapshot.current_state.value} (v{snapshot.snapshot_version})"
+        table.add_row(moment, node, registered, published)
     return table
 
 

@@ -86,7 +86,7 @@ def watch_lives(
         _send(archive.settings, Kind.NODE_SHUTDOWN, {leaver: "leaver"})
         see("one shut down", leaver=None)
         _await_deadline(reader, silent)
-        see("the other was silent for too long", strict, silent=State.LIVENESS_EXPIRED)
+        see("one fell silent", strict, silent=State.LIVENESS_EXPIRED)
     return sights
 
 

@@ -20,7 +20,16 @@ from onex_platform.simulate.live import PlayReport
 from onex_platform.simulate.records import Summary
 
 _EQUAL = re.compile(r"(\d+) records produced, \1 consumed: equal, topic by topic\.")
-_PROVEN = re.compile(r"Live rows and the replay of \d+ events: equal\.")
+_PROVEN = re.compile(
+    r"Live rows and the replay of \d+ events: equal\.\nSnapshot topic and \d+ rows: equal\."
+)
+_LIVES = re.compile(
+    r"announced .* awaiting_ack .* awaiting_ack \(v1\).*"
+    r"acknowledged .* active .* active \(v2\).*"
+    r"one shut down .* deregistered .* tombstone.*"
+    r"one fell silent .* liveness_expired .* liveness_expired \(v3\)",
+    re.DOTALL,
+)
 
 
 @pytest.fixture
@@ -35,6 +44,7 @@ def test_the_fleet_comes_back_as_it_was_played(folder: Path) -> None:
     assert _EQUAL.search(output)
     assert _PROVEN.search(output)
     assert "Lives per scenario" in output
+    assert _LIVES.search(output)
 
 
 @pytest.mark.servers

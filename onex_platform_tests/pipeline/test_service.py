@@ -47,7 +47,7 @@ def test_two_lives_can_be_followed_in_registry_and_topic(
             ("acknowledged", "leaver", State.ACTIVE),
             ("acknowledged", "silent", State.ACTIVE),
             ("one shut down", "leaver", None),
-            ("the other was silent for too long", "silent", State.LIVENESS_EXPIRED),
+            ("one fell silent", "silent", State.LIVENESS_EXPIRED),
         ]
         assert [sight for sight in sights if not sight.is_as_expected] == []
         assert waiting(archive) == 0
