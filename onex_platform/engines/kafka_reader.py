@@ -9,7 +9,7 @@ and never because nothing came for a while.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, NoReturn
@@ -119,7 +119,6 @@ class TopicReader:
         self.positions: dict[int, int] = {}
         self.start = self.survey()
         self.positions = dict.fromkeys(self.start.ends, 0)
-        self._places = [TopicPartition(topic, partition) for partition in self.positions]
         with translated(self._settings, f"let us read {topic}"):
             consumer.assign(
                 [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in self.positions]
@@ -134,24 +133,18 @@ class TopicReader:
         first = self._consumer.poll(patience)
         if first is None:
             return []
-        messages = [first, *self._consumer.consume(_RECORDS_PER_BATCH, 0)]
-        records = [message for message in messages if message.error() is None]
-        if len(records) < len(messages):
-            self._note_events(message for message in messages if message.error() is not None)
-        for place in self._consumer.position(self._places):
-            self._reach(place.partition, place.offset)
-        return records
-
-    def _note_events(self, events: Iterable[Any]) -> None:
-        for event in events:
-            if event.error().code() == KafkaError._PARTITION_EOF:
-                self._reach(event.partition(), event.offset())
+        messages: list[Any] = [first, *self._consumer.consume(_RECORDS_PER_BATCH, 0)]
+        records, positions = [], self.positions
+        for message in messages:
+            error = message.error()
+            if error is None:
+                positions[message.partition()] = message.offset() + 1
+                records.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                positions[message.partition()] = message.offset()
             else:
-                self._error = event.error()  # raised when what came with it has been handed out
-
-    def _reach(self, partition: int, offset: int) -> None:
-        if offset > self.positions[partition]:  # below zero, nothing has been read there
-            self.positions[partition] = offset
+                self._error = error  # raised when what came with it has been handed out
+        return records
 
     def read_to(self, ends: Mapping[int, int]) -> Iterator[list[Message]]:
         """Batches until every partition has been read to its end; silence is a time-out."""
