@@ -33,7 +33,7 @@ from onex_platform.engines.kafka_reader import (
     TopicReader,
     open_reader,
 )
-from onex_platform.errors import InfraTimeoutError, InfraUnavailableError
+from onex_platform.errors import InfraError, InfraTimeoutError, InfraUnavailableError
 from onex_platform.settings import Settings
 from onex_platform.snapshots.records import VERSION_HEADER
 from onex_platform.snapshots.snapshot_map import (
@@ -177,7 +177,8 @@ class SnapshotCache:
                 return
             try:
                 self._require_continuity()
-                self._catch_up(self._reader)
+                with self._nothing_skipped():
+                    self._catch_up(self._reader)
             except TopicChangedError as error:
                 self._load_anew(error)
 
@@ -272,14 +273,26 @@ class SnapshotCache:
             self._load()
             return
         try:
-            records = self._reader.batch(_POLL_SECONDS)
-            self._require_continuity()
-            fold = _Fold(self._current(), self._domain)
-            fold.add(records)
-            self._show(fold)
-            self._look_around(self._reader)
+            with self._nothing_skipped():
+                records = self._reader.batch(_POLL_SECONDS)
+                self._require_continuity()
+                fold = _Fold(self._current(), self._domain)
+                fold.add(records)
+                self._show(fold)
+                self._look_around(self._reader)
         except TopicChangedError as error:
             self._load_anew(error)
+
+    @contextmanager
+    def _nothing_skipped(self) -> Iterator[None]:
+        """If we stop between reading and showing, as Ctrl-C may, the topic must be read anew."""
+        try:
+            yield
+        except InfraError:  # the broker's: nothing was read
+            raise
+        except BaseException:
+            self._leave_reader()
+            raise
 
     def _require_continuity(self) -> None:
         """Refuse to go on if a tombstone may have come and gone since all was known."""

@@ -14,7 +14,7 @@ from onex_platform.engines.kafka import open_admin
 from onex_platform.engines.kafka_reader import TopicChangedError, TopicReader
 from onex_platform.errors import InfraError, InfraTimeoutError
 from onex_platform.settings import BreakerSettings, Settings
-from onex_platform.snapshots.cache import SnapshotCache
+from onex_platform.snapshots.cache import SnapshotCache, _Fold
 from onex_platform_tests.domain.builders import number_id
 from onex_platform_tests.snapshots.records import (
     by_id,
@@ -106,6 +106,40 @@ def test_a_way_on_that_breaks_off_loses_nothing(
     cache.refresh()
     assert len(cache) == 3000
     assert cache.status().loads == 1
+
+
+def test_who_is_interrupted_between_reading_and_showing_reads_anew(
+    impatient: Settings, topic: str, cache: SnapshotCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(fold: object, records: list[Any]) -> None:
+        if records:
+            raise KeyboardInterrupt
+
+    send(impatient, [sent(topic, snapshot(3))])
+    with monkeypatch.context() as broken:
+        broken.setattr(_Fold, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.refresh()
+    cache.refresh()
+    assert len(cache) == 3
+    assert cache.status().loads == 2
+
+
+def test_a_follower_outlives_a_fault_of_its_own(
+    impatient: Settings, topic: str, cache: SnapshotCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(fold: object, records: list[Any]) -> None:
+        if records:
+            raise ZeroDivisionError("of the test")
+
+    with SnapshotCache.open(impatient, topic=topic) as followed:
+        with monkeypatch.context() as broken:
+            broken.setattr(_Fold, "add", faulty)
+            send(impatient, [sent(topic, snapshot(3))])
+            assert eventually(lambda: followed.status().last_error == "of the test")
+            assert len(followed) == 2
+        assert eventually(lambda: len(followed) == 3)
+        assert followed.status().last_error is None
 
 
 def test_a_load_that_takes_longer_than_tombstones_stay_is_none(impatient: Settings) -> None:
