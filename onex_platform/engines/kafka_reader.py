@@ -28,7 +28,6 @@ from confluent_kafka.admin import OffsetSpec, TopicDescription
 from onex_platform.engines.kafka import (
     KafkaAdmin,
     KafkaConsumer,
-    open_admin,
     open_consumer,
     translated,
 )
@@ -216,8 +215,13 @@ class TopicReader:
 def open_reader(settings: Settings, topic: str) -> Iterator[TopicReader]:
     """A reader that stands before the topic's first record."""
     config = {"enable.partition.eof": True, "fetch.wait.max.ms": _TELL_END_MS}
-    with open_admin(settings) as admin, open_consumer(settings, None, **config) as consumer:
-        yield TopicReader(consumer, admin, topic)
+    with open_consumer(settings, None, **config) as consumer:
+        # The broker has answered one client; asking with the other costs 50 ms.
+        admin = KafkaAdmin(settings, settings.kafka.client_config())
+        try:
+            yield TopicReader(consumer, admin, topic)
+        finally:
+            admin.poll(0)  # hands over what librdkafka logged
 
 
 def _leader_is_away(error: InfraError) -> bool:
