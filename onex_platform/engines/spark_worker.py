@@ -1,16 +1,48 @@
-"""Spark's Python workers, started without archives on their path.
+"""Spark's Python workers, started so that a task pays for its work and for little else.
 
-Spark puts its library (a zip) and its core (a jar) there and lets every task invalidate the import
-caches; up to Python 3.11 that reads the directories of both archives again, a tenth of a second
-per task. The installed package serves as well. `spark.python.daemon.module` names this module.
+- Spark puts its library (a zip) and its core (a jar) on their path and lets every task invalidate
+  the import caches; up to Python 3.11 that reads the directories of both archives again. The
+  installed package serves as well, so archives are left out.
+- After every task Spark collects garbage, which walks through everything that was ever imported: a
+  tenth of a second before the worker can take the next task. What is imported stays for ever, so it
+  is frozen: the collector does not look at it again.
+- Workers are forked. Whatever the daemon has imported they need not import, one by one and again
+  after each idle minute.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from zipimport import zipimporter
 
-MODULE = "onex_platform.engines.spark_worker"
+
+class _Collector:
+    """Stands in for the `gc` module in Spark's daemon."""
+
+    def __init__(self) -> None:
+        self._modules = 0
+
+    def collect(self) -> None:
+        gc.collect()
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            gc.freeze()
+
+
+def serve(modules: Iterable[str]) -> None:
+    """Be Spark's daemon of Python workers, which find these modules imported."""
+    _leave_out_archives()
+    from pyspark import daemon
+
+    for module in modules:
+        import_module(module)
+    collector = _Collector()
+    collector.collect()
+    daemon.gc = collector  # type: ignore[assignment]
+    daemon.manager()  # type: ignore[no-untyped-call]
 
 
 def _leave_out_archives() -> None:
@@ -18,10 +50,3 @@ def _leave_out_archives() -> None:
     for entry, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
             del sys.path_importer_cache[entry]
-
-
-if __name__ == "__main__":
-    _leave_out_archives()
-    from pyspark.daemon import manager
-
-    manager()  # type: ignore[no-untyped-call]

@@ -1,0 +1,122 @@
+"""Simulated histories for the benchmarks: as a log of pages, without a broker.
+
+Most events are heartbeats. The rest are whole lives with most of what goes wrong in them; only
+duplicates and malformed records are left out, because the ledger and the parking lot that catch
+them are PostgreSQL's.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from onex_platform.domain.deadlines import Durations
+from onex_platform.engines.postgres import transaction
+from onex_platform.pages.archive import PageArchive, input_topics, intake_rules
+from onex_platform.pages.entry import admit_batch, events_of, parked_of
+from onex_platform.pages.format import EnumPageReason, PageWriter
+from onex_platform.pages.index import StoredPage, insert_pages
+from onex_platform.pages.numbering import enter_log
+from onex_platform.pages.store import PageStore, page_key
+from onex_platform.settings import Settings
+from onex_platform.simulate.files import write_file
+from onex_platform.simulate.fleet import Fleet
+from onex_platform.simulate.plan import FleetPlan, duration_for
+from onex_platform.simulate.profiles import PROFILES
+from onex_platform.simulate.routes import routes_of
+from onex_platform.topics.catalogue import load_catalogue
+
+_BATCH_ROWS = 10_000  # as Spark hands them over
+
+
+def fleet_plan(events: int, nodes: int) -> FleetPlan:
+    rates = {"duplicate": 0.0, "both_topics": 0.0, "malformed": 0.0}
+    return FleetPlan(
+        nodes=nodes,
+        max_events=events,
+        duration=duration_for(events, nodes, Durations()),
+        profile=PROFILES["default"].changed(rates=rates),
+    )
+
+
+def simulate(path: Path, nodes: int, events: int) -> Path:
+    """A history as Spark's Kafka source would show it, in one file."""
+    write_file(Fleet(fleet_plan(events, nodes), routes_of(load_catalogue())), path)
+    return path
+
+
+class _Destination(NamedTuple):
+    """What a process must know to write a cut."""
+
+    settings: Settings
+    domain: str
+    store_url: str
+    buckets: int
+
+
+def enter(pool: Executor, archive: PageArchive, history: Path, cut_events: int) -> None:
+    """Make the history the archive's log: cut after cut, a page per bucket, as ingest does."""
+    file = pq.ParquetFile(history)
+    rows = np.cumsum(
+        [0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))]
+    )
+    firsts = [int(n) for n in np.unique(rows // cut_events, return_index=True)[1]]
+    cuts = (
+        list(pairwise([*firsts, file.num_row_groups]))
+        if firsts[-1] < file.num_row_groups
+        else (list(pairwise(firsts)))
+    )
+    destination = _Destination(archive.settings, archive.domain, archive.store.url, archive.buckets)
+    pages = [
+        page
+        for written in pool.map(partial(_enter_cut, destination, history), cuts)
+        for page in written
+    ]
+    with transaction(archive.engine, archive.breaker) as cursor:
+        insert_pages(cursor, pages)
+        end = max(page.metadata.end_time for page in pages) + timedelta(seconds=1)
+        cursor.execute("UPDATE logs SET head = %s WHERE domain = %s", [_tick(end), archive.domain])
+
+
+def _enter_cut(to: _Destination, history: Path, groups: tuple[int, int]) -> list[StoredPage]:
+    rules = intake_rules(to.settings, None)
+    topics, read_at = input_topics(), datetime.now(UTC)
+    table = pq.ParquetFile(history).read_row_groups(list(range(*groups)))
+    entries = pa.concat_tables(
+        admit_batch(batch, topics, rules, read_at, to.buckets)
+        for batch in table.to_batches(_BATCH_ROWS)
+    )
+    assert not len(parked_of(entries))
+    first = table["timestamp"][0].as_py().astimezone(UTC)
+    store, pages = PageStore(to.store_url), []
+    of_bucket = entries["bucket"].to_numpy()
+    for bucket in range(to.buckets):
+        events = events_of(entries.filter(pa.array(of_bucket == bucket)))
+        if len(events):
+            writer = PageWriter()
+            writer.add(bucket, enter_log(events, first, lambda _ids: set()))
+            page = writer.finish(
+                page_id=uuid4(),
+                domain=to.domain,
+                writer_id="benchmark",
+                reason=EnumPageReason.INGEST,
+                buckets=to.buckets,
+                period=first.replace(minute=0, second=0, microsecond=0),
+            )
+            key = page_key(page.metadata)
+            store.create(key, page.data)
+            pages.append(StoredPage(page.metadata, key, len(page.data), page.checksum))
+    return pages
+
+
+def _tick(moment: datetime) -> datetime:
+    return moment.replace(microsecond=0)

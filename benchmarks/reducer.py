@@ -1,0 +1,425 @@
+"""The Spark reducer beside a plain fold, Polars, and Spark that only reads.
+
+    python -m benchmarks.reducer --events 1000000 --events 5000000 --events 10000000
+
+A simulated fleet's history per size, as pages of the log: a page per bucket and cut. Then, one
+after the other, on the same pages, without a decider (the registry's words are in the history):
+
+- read: Spark's own Parquet reader, all columns that the fold needs of a heartbeat, into nothing
+- read by tasks: the reducer's tasks read what they fold, and do not fold it
+- fold: from pages to the registry's rows, as an Arrow table that the tasks hand to Spark
+- batch: `fold_log`, the real step: fold, rows handed over through PostgreSQL, one committing
+  transaction; how long the last takes is shown apart
+- Polars: from pages to the same columns in one frame, one process, all cores
+- step by step: one process, a step of the state machine per event over columns
+- reference: one process, `domain.batch.replay`, a model per event
+
+Each size and each contestant without Spark has a process of its own. Cold is the first fold with
+the start of its session, warm the median of the rounds after it. Memory is the peak of what the
+process, its JVM and its Python workers hold by themselves (shared pages divided), without
+PostgreSQL. All contestants' rows are compared, cell by cell.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
+
+import click
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.histories import enter, simulate
+from onex_platform import stack
+from onex_platform.domain.batch import replay
+from onex_platform.domain.payloads import ModelNodeCapabilities
+from onex_platform.engines.migrations import migrate
+from onex_platform.engines.postgres import transaction
+from onex_platform.engines.spark import open_session
+from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.pages.replay import PageRef, read_chunk
+from onex_platform.pages.schema import BEAT_COLUMNS, to_events
+from onex_platform.pages.store import PageStore
+from onex_platform.projections import reducer
+from onex_platform.projections.columns import STATE_SCHEMA, to_table
+from onex_platform.projections.kernel import BucketFold
+from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform.projections.replaying import ReplayJob, by_bucket, replay_bucket
+from onex_platform.settings import PagesSettings, Settings, SparkSettings, load_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CORES = 2
+FAR = 2**63 - 1
+_COUNT = pa.schema([pa.field("events", pa.int64(), nullable=False)])
+
+
+class Place(NamedTuple):
+    """Where one size's log lies, and where its results go."""
+
+    settings: Settings
+    domain: str
+    folder: Path
+    rounds: int
+
+    def keep(self, name: str, rows: pa.Table) -> None:
+        """Leave a contestant's rows for the comparison."""
+        rows = rows.select(STATE_SCHEMA.names).sort_by("entity_id")
+        pq.write_table(rows, self.folder / f"{self.domain}-{name}.rows")
+
+
+@dataclass
+class Figures:
+    """What one size came to: seconds and megabytes by contestant."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    megabytes: dict[str, float] = field(default_factory=dict)
+
+    def warm(self, name: str, rounds: int, work: Callable[[], object]) -> None:
+        """The median of the rounds, and their peak of memory."""
+        taken = []
+        with peak_memory() as memory:
+            for _ in range(rounds):
+                started = time.perf_counter()
+                work()
+                taken.append(time.perf_counter() - started)
+        self.seconds[name] = statistics.median(taken)
+        self.megabytes[name] = memory[0]
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """The most that this process and all below it held at once, in megabytes, for the block."""
+    peak, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        me = psutil.Process()
+        while not done.wait(0.25):
+            held = 0
+            for process in (me, *me.children(recursive=True)):
+                try:
+                    held += process.memory_full_info().pss
+                except psutil.Error:
+                    continue
+            peak[0] = max(peak[0], held / 1e6)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def with_spark(place: Place) -> Figures:
+    """The contestants on Spark."""
+    figures = Figures()
+    with open_archive(place.settings, place.domain) as archive, ExitStack() as session:
+        job = _job(archive)
+
+        def fold() -> Any:
+            return by_bucket(spark, job.buckets, job.buckets, _rows_of(job), STATE_SCHEMA)
+
+        started = time.perf_counter()
+        spark = session.enter_context(open_session(place.settings, []))
+        into_nothing(fold())
+        figures.seconds["fold, cold"] = time.perf_counter() - started
+        files = [f"{archive.store.url}/{page.key}" for page in job.pages]
+        read = [*BEAT_COLUMNS, "kind"]
+        figures.warm(
+            "read",
+            place.rounds,
+            lambda: into_nothing(spark.read.parquet(*files).select(read)),
+        )
+        figures.warm(
+            "read by tasks",
+            place.rounds,
+            lambda: by_bucket(spark, job.buckets, job.buckets, _count_of(job), _COUNT).collect(),
+        )
+        figures.warm("fold", place.rounds, lambda: into_nothing(fold()))
+        place.keep("fold", fold().toArrow().cast(STATE_SCHEMA))
+        _batches(place, archive, spark, figures)
+        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        place.keep("batch", to_table(reader.iter_all(place.domain, include_deregistered=True)))
+    return figures
+
+
+def _batches(place: Place, archive: PageArchive, spark: SparkSession, figures: Figures) -> None:
+    commits = []
+    commit = reducer._commit
+
+    def timed_commit(*args: Any) -> Any:
+        started = time.perf_counter()
+        result = commit(*args)
+        commits.append(time.perf_counter() - started)
+        return result
+
+    def batch() -> None:
+        folded = reducer.fold_log(spark, archive, archive.index.head(), None)
+        assert folded is not None
+        assert folded.committed
+
+    taken = []
+    with peak_memory() as memory, mock.patch.object(reducer, "_commit", timed_commit):
+        for _ in range(place.rounds):
+            _forget_rows(archive)
+            started = time.perf_counter()
+            batch()
+            taken.append(time.perf_counter() - started)
+    figures.seconds["batch"] = statistics.median(taken)
+    figures.seconds["of it the commit"] = statistics.median(commits)
+    figures.megabytes["batch"] = memory[0]
+
+
+def _forget_rows(archive: PageArchive) -> None:
+    """Put the fold back to the beginning of the log."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        cursor.execute(
+            "TRUNCATE registration_projections, registration_liveness, outbox, batch_outcomes,"
+            " illegal_events, fold_cursors"
+        )
+
+
+def polars(place: Place) -> Figures:
+    from benchmarks.polars_fold import fold_pages
+
+    figures = Figures()
+    with open_archive(place.settings, place.domain) as archive:
+        files = [f"{archive.store.url}/{page.key}" for page in archive.index.pages()]
+    fold_pages(files)
+    figures.warm("Polars", place.rounds, lambda: fold_pages(files))
+    place.keep("Polars", _canonical(fold_pages(files).to_arrow(), place.domain))
+    return figures
+
+
+def step_by_step(place: Place) -> Figures:
+    """No Spark, no collapsing: every event is a step."""
+
+    def run(job: ReplayJob, store: PageStore, bucket: int) -> pa.Table:
+        chunk = read_chunk(store, list(job.pages), bucket, 0, FAR, whole_beats=True)
+        fold = BucketFold(job.domain)
+        fold.feed(pa.concat_tables(chunk), chunk.beats.slice(0, 0))
+        return to_table(fold.rows())
+
+    return _alone(place, "step by step", run)
+
+
+def reference(place: Place) -> Figures:
+    def run(job: ReplayJob, store: PageStore, bucket: int) -> pa.Table:
+        chunk = read_chunk(store, list(job.pages), bucket, 0, FAR, whole_beats=True)
+        log = pa.concat_tables(chunk).sort_by("position")
+        return to_table(replay(to_events(log, job.domain)).values())
+
+    return _alone(place, "reference", run)
+
+
+def _alone(
+    place: Place, name: str, run: Callable[[ReplayJob, PageStore, int], pa.Table]
+) -> Figures:
+    """One process, bucket after bucket, so that memory holds one bucket; once, for it is slow."""
+    figures = Figures()
+    with open_archive(place.settings, place.domain) as archive:
+        job = _job(archive)
+        rows: list[pa.Table] = []
+        figures.warm(
+            name,
+            1,
+            lambda: rows.extend(run(job, archive.store, bucket) for bucket in range(job.buckets)),
+        )
+        place.keep(name, pa.concat_tables(rows))
+    return figures
+
+
+def _job(archive: PageArchive) -> ReplayJob:
+    return ReplayJob(
+        domain=archive.domain,
+        store_url=archive.store.url,
+        buckets=archive.buckets,
+        start=0,
+        end=FAR,
+        pages=tuple(PageRef.of(page) for page in archive.index.pages()),
+    )
+
+
+def _rows_of(job: ReplayJob) -> Any:
+    def work(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
+        store = PageStore(job.store_url)
+        for bucket in buckets:
+            yield from to_table(replay_bucket(job, store, bucket).rows()).to_batches()
+
+    return work
+
+
+def _count_of(job: ReplayJob) -> Any:
+    def work(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
+        store = PageStore(job.store_url)
+        for bucket in buckets:
+            for page in job.pages:
+                chunk = read_chunk(store, [page], bucket, 0, FAR)
+                yield pa.RecordBatch.from_pylist([{"events": sum(map(len, chunk))}], _COUNT)
+
+    return work
+
+
+def into_nothing(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _canonical(rows: pa.Table, domain: str) -> pa.Table:
+    """Polars' rows as the registry spells them: its JSON is the sender's, ours is the model's."""
+    columns = {name: rows[name] for name in rows.column_names}
+    columns["domain"] = pa.array([domain] * len(rows), pa.string())
+    for name in ("capabilities", "endpoints", "metadata"):
+        columns[name] = pa.array([_respelled(name, text) for text in rows[name].to_pylist()])
+    return pa.table(
+        [columns[field.name].cast(field.type) for field in STATE_SCHEMA], schema=STATE_SCHEMA
+    )
+
+
+def _respelled(name: str, text: str | None) -> str:
+    value = json.loads(text or "{}")
+    if name == "capabilities":
+        return ModelNodeCapabilities.model_validate(value).model_dump_json()
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def differing_cells(place: Place, one: str, other: str) -> int:
+    """In how many cells two contestants differ; a row that one lacks counts whole."""
+    tables = [pq.read_table(place.folder / f"{place.domain}-{name}.rows") for name in (one, other)]
+    if len(tables[0]) != len(tables[1]):
+        return abs(len(tables[0]) - len(tables[1])) * len(STATE_SCHEMA)
+    differing = 0
+    for name in STATE_SCHEMA.names:
+        left, right = (table[name].combine_chunks() for table in tables)
+        if name in ("capabilities", "endpoints", "metadata"):
+            left, right = (
+                pa.array([json.dumps(json.loads(t), sort_keys=True) for t in side.to_pylist()])
+                for side in (left, right)
+            )
+        same = pc.or_(
+            pc.fill_null(pc.equal(left, right), False),
+            pc.and_(pc.is_null(left), pc.is_null(right)),
+        )
+        differing += pc.sum(pc.invert(same)).as_py() or 0
+    return differing
+
+
+CONTESTANTS: dict[str, Callable[[Place], Figures]] = {
+    "spark": with_spark,
+    "polars": polars,
+    "step by step": step_by_step,
+    "reference": reference,
+}
+
+
+@click.command()
+@click.option("--events", multiple=True, type=int, default=(1_000_000, 5_000_000, 10_000_000))
+@click.option("--nodes", default=100_000, show_default=True)
+@click.option("--cut-events", default=1_000_000, show_default=True, help="Events per cut.")
+@click.option("--rounds", default=3, show_default=True, help="Warm rounds of the fast ones.")
+@click.option("--only", multiple=True, type=click.Choice(list(CONTESTANTS)))
+@click.option("--histories", type=Path, help="Keep simulated histories here, and use those there.")
+def main(
+    events: tuple[int, ...],
+    nodes: int,
+    cut_events: int,
+    rounds: int,
+    only: tuple[str, ...],
+    histories: Path | None,
+) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as scratch, _database(scratch) as settings:
+        found: dict[int, Figures] = {}
+        for size in events:
+            place = Place(settings, f"registration-{size}", Path(scratch), rounds)
+            with ProcessPoolExecutor(CORES, spawn) as pool:
+                _make_log(pool, place, histories or Path(scratch), nodes, size, cut_events)
+            found[size] = Figures()
+            for name in only or CONTESTANTS:
+                with ProcessPoolExecutor(1, spawn) as alone:
+                    figures = alone.submit(CONTESTANTS[name], place).result()
+                found[size].seconds |= figures.seconds
+                found[size].megabytes |= figures.megabytes
+            report(place, size, found[size])
+        if len(found) > 1:
+            report_growth(found)
+
+
+def _make_log(
+    pool: ProcessPoolExecutor, place: Place, folder: Path, nodes: int, events: int, cut_events: int
+) -> None:
+    history = folder / f"history-{nodes}-{events}.parquet"
+    if not history.exists():
+        pool.submit(simulate, history, nodes, events).result()
+    with open_archive(place.settings, place.domain) as archive:
+        enter(pool, archive, history, cut_events)
+        pages = list(archive.index.entries())
+    megabytes = sum(page.encoded_bytes for page in pages) / 1e6
+    print(f"\n{events} events of {nodes} nodes: {len(pages)} pages, {megabytes:.0f} MB")
+
+
+def report(place: Place, events: int, figures: Figures) -> None:
+    for name, seconds in figures.seconds.items():
+        memory = figures.megabytes.get(name)
+        held = f"{memory:7.0f} MB" if memory else ""
+        print(f"  {name:<18} {seconds:8.2f} s {events / seconds:12,.0f} events/s {held}")
+    fold = figures.seconds.get("fold")
+    if fold:
+        for name in ("reference", "step by step", "Polars", "read by tasks", "read"):
+            if name in figures.seconds:
+                print(f"  the fold's rate by that of {name!r}: {figures.seconds[name] / fold:.2f}")
+    kept = [
+        name
+        for name in ("fold", "batch", "Polars", "step by step", "reference")
+        if (place.folder / f"{place.domain}-{name}.rows").exists()
+    ]
+    for name in kept[1:]:
+        print(
+            f"  {name!r} differs from {kept[0]!r} in {differing_cells(place, kept[0], name)} cells"
+        )
+    print(end="", flush=True)
+
+
+def report_growth(found: dict[int, Figures]) -> None:
+    small, large = sorted(found)[-2:]
+    print(f"\nfrom {small} to {large} events")
+    for name in found[large].seconds:
+        seconds = found[large].seconds[name] / found[small].seconds[name]
+        held = found[small].megabytes.get(name)
+        memory = f", {found[large].megabytes[name] / held:.2f} times the memory" if held else ""
+        print(f"  {name:<18} {seconds:.2f} times the seconds{memory}")
+
+
+@contextmanager
+def _database(folder: str) -> Iterator[Settings]:
+    """Pages and an embedded database of the benchmark's own."""
+    user = load_settings()
+    own = user.model_copy(
+        update={
+            "stack": user.stack.model_copy(update={"folder": Path(folder, "stack")}),
+            "spark": SparkSettings(master=f"local[{CORES}]"),
+            "pages": PagesSettings(url=str(Path(folder, "pages"))),
+        }
+    )
+    with stack.running(own, services=["postgres"]) as settings:
+        migrate(settings)
+        yield settings
+
+
+if __name__ == "__main__":
+    main()
