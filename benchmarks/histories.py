@@ -66,15 +66,10 @@ class _Destination(NamedTuple):
 def enter(pool: Executor, archive: PageArchive, history: Path, cut_events: int) -> None:
     """Make the history the archive's log: cut after cut, a page per bucket, as ingest does."""
     file = pq.ParquetFile(history)
-    rows = np.cumsum(
-        [0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))]
-    )
-    firsts = [int(n) for n in np.unique(rows // cut_events, return_index=True)[1]]
-    cuts = (
-        list(pairwise([*firsts, file.num_row_groups]))
-        if firsts[-1] < file.num_row_groups
-        else (list(pairwise(firsts)))
-    )
+    sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    cut_of_group = np.cumsum([0, *sizes[:-1]]) // cut_events
+    firsts = np.unique(cut_of_group, return_index=True)[1].tolist()
+    cuts = list(pairwise([*firsts, len(sizes)]))
     destination = _Destination(archive.settings, archive.domain, archive.store.url, archive.buckets)
     pages = [
         page

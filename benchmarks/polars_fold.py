@@ -7,7 +7,6 @@ without a decider, but a single node with many events makes it slow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
@@ -192,10 +191,8 @@ def _step(frame: pl.DataFrame) -> pl.DataFrame:
     def does(effect: Effect) -> pl.Expr:
         return col("applied") & col(effect.name)
 
-    def cleared(name: str, keep: pl.Expr | None = None) -> pl.Expr:
-        return (
-            when(does(Effect.BEGIN_LIFE)).then(None).otherwise(col(name) if keep is None else keep)
-        )
+    def cleared(name: str) -> pl.Expr:
+        return when(does(Effect.BEGIN_LIFE)).then(None).otherwise(col(name))
 
     now, start = col("occurred_at"), does(Effect.BEGIN_LIFE)
     armed_ack, armed_life = does(Effect.ARM_ACK), does(Effect.ARM_LIVENESS)
@@ -278,12 +275,12 @@ def _step(frame: pl.DataFrame) -> pl.DataFrame:
 def _rows(lives: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     """The lives with what their last events said, as columns of the registry."""
     described = changes[lives["described_by"]]
-    payload, node_id = described["payload"], described["node_id"]
+    payload = described["payload"]
     texts = {name: payload.str.json_path_match(f"$.{name}") for name in (*_TEXTS, *_JSON)}
     plain = described.select(
         pl.when(~pl.col("node_id").str.contains(_UUID)).then(pl.col("node_id")).alias("plain")
     )["plain"]
-    assert len(node_id) == len(lives)
+    named = pl.when(pl.col("node_name") != "").then(pl.col("node_name"))
     origin = changes[lives["changed_by"]]
     failure = changes.select("source", "payload").rename({"source": "failed_by"})
     failures = lives.select("failed_by").join(

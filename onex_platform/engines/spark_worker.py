@@ -41,7 +41,7 @@ def serve(modules: Iterable[str]) -> None:
         import_module(module)
     collector = _Collector()
     collector.collect()
-    daemon.gc = collector  # type: ignore[assignment]
+    daemon.gc = collector  # type: ignore[assignment, attr-defined]
     daemon.manager()  # type: ignore[no-untyped-call]
 
 
