@@ -280,7 +280,6 @@ def _rows(lives: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
     plain = described.select(
         pl.when(~pl.col("node_id").str.contains(_UUID)).then(pl.col("node_id")).alias("plain")
     )["plain"]
-    named = pl.when(pl.col("node_name") != "").then(pl.col("node_name"))
     origin = changes[lives["changed_by"]]
     failure = changes.select("source", "payload").rename({"source": "failed_by"})
     failures = lives.select("failed_by").join(
