@@ -19,7 +19,7 @@ from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.compaction import CompactionAccount, compact, plan, sweep
 from onex_platform.pages.compaction_plan import CompactionGroup
 from onex_platform.pages.counts import hour_counts
-from onex_platform.pages.format import EnumPageReason, open_page
+from onex_platform.pages.format import EnumPageReason, open_page, read_page
 from onex_platform.pages.merge import UnequalMergeError, merge_group
 from onex_platform.pages.schema import bucket_of
 from onex_platform.pages.stats import archive_stats
@@ -129,8 +129,9 @@ def test_buckets_stay_apart_in_a_merged_page(archive: PageArchive, log: WrittenL
     [group] = plan(archive, log.folded)
     [page] = merge_group(archive.index, archive.store, group, TARGET)
     file = open_page(io.BytesIO(archive.store.read(page.key)))
-    for number, row_group in enumerate(page.metadata.row_groups):
-        table = file.read_row_group(number)
+    for row_group in page.metadata.row_groups:
+        table = read_page(file, page.metadata, bucket=row_group.bucket, beats=row_group.beats)
+        assert len(table) == row_group.events
         assert {bucket_of(e, archive.buckets) for e in table["entity_id"].to_pylist()} == {
             row_group.bucket
         }

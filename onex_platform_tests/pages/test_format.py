@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from unittest import mock
 from uuid import uuid4
 
 import pyarrow as pa
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
+from onex_platform.pages import format as page_format
 from onex_platform.pages.format import (
     EncodedPage,
     EnumPageReason,
     PageWriter,
     checksum_of,
     open_page,
+    read_buckets,
     read_metadata,
     read_page,
 )
@@ -43,11 +48,21 @@ def page_of(log: list) -> EncodedPage:
     )
 
 
+@pytest.fixture(params=[8192, 0, 3], ids=["packed", "apart", "too many to pack"])
+def packed_rows(request: pytest.FixtureRequest) -> Iterator[int]:
+    """How many events a page may have to be packed."""
+    with mock.patch.object(page_format, "_PACKED_ROWS", request.param):
+        yield request.param
+
+
 @given(history=records())
-@settings(max_examples=50, deadline=None)
-def test_a_page_gives_back_what_was_put_in(history: list[RawRecord]) -> None:
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_page_gives_back_what_was_put_in(packed_rows: int, history: list[RawRecord]) -> None:
     log = run_in_cuts(history, [], RegistrationPolicy(), START).log
     page = page_of(log)
+    assert page.metadata.packed == (len(log) <= packed_rows)
     source = open_page(io.BytesIO(page.data))
     assert read_metadata(source) == page.metadata
     tables = [read_page(source, page.metadata, beats=beats) for beats in (False, True)]
@@ -59,6 +74,7 @@ def test_a_page_gives_back_what_was_put_in(history: list[RawRecord]) -> None:
     assert page.checksum == checksum_of(page.data)
 
 
+@pytest.mark.usefixtures("packed_rows")
 def test_a_bucket_is_read_without_the_others_and_without_payloads() -> None:
     log = [
         event(kind, 8 * n + 8 * m, n, node=uuid4())
@@ -71,6 +87,18 @@ def test_a_bucket_is_read_without_the_others_and_without_payloads() -> None:
         beats = read_page(file, page.metadata, bucket=bucket, beats=True, columns=BEAT_COLUMNS)
         assert beats.column_names == BEAT_COLUMNS
         assert {bucket_of(e, BUCKETS) for e in beats["entity_id"].to_pylist()} <= {bucket}
+        groups = {g.beats: g.events for g in page.metadata.row_groups if g.bucket == bucket}
+        assert len(beats) == groups[True]
+        parts = [part for number, part in read_buckets(file, page.metadata, {bucket})]
+        assert [len(part) for part in parts] == [groups[False], groups[True]]
+        assert parts[1].select(BEAT_COLUMNS) == beats
     everywhere = read_page(file, page.metadata, beats=True)
     assert len(everywhere) == 20
     assert len(read_page(file, page.metadata, bucket=99, beats=True)) == 0
+    assert list(read_buckets(file, page.metadata, {99})) == []
+
+
+def test_the_page_of_a_small_cut_is_small() -> None:
+    page = page_of([event(EnumEventKind.NODE_HEARTBEAT, 8 * n, n, node=uuid4()) for n in range(64)])
+    assert page.metadata.bucket_numbers == list(range(BUCKETS))
+    assert open_page(io.BytesIO(page.data)).num_row_groups == 1
