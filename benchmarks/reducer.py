@@ -51,7 +51,7 @@ from onex_platform.engines.postgres import transaction
 from onex_platform.engines.spark import open_session
 from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.replay import PageRef, read_chunk
-from onex_platform.pages.schema import BEAT_COLUMNS, to_events
+from onex_platform.pages.schema import BEAT_COLUMNS, LOG_SCHEMA, to_events
 from onex_platform.pages.store import PageStore
 from onex_platform.projections import reducer
 from onex_platform.projections.columns import STATE_SCHEMA, to_table
@@ -211,7 +211,7 @@ def step_by_step(place: Place) -> Figures:
     """No Spark, no collapsing: every event is a step."""
 
     def run(job: ReplayJob, store: PageStore, bucket: int) -> pa.Table:
-        chunk = read_chunk(store, list(job.pages), bucket, 0, FAR, whole_beats=True)
+        chunk = read_chunk(store, list(job.pages), bucket, 0, FAR, beat_columns=LOG_SCHEMA.names)
         fold = BucketFold(job.domain)
         fold.feed(pa.concat_tables(chunk), chunk.beats.slice(0, 0))
         return to_table(fold.rows())
@@ -221,7 +221,7 @@ def step_by_step(place: Place) -> Figures:
 
 def reference(place: Place) -> Figures:
     def run(job: ReplayJob, store: PageStore, bucket: int) -> pa.Table:
-        chunk = read_chunk(store, list(job.pages), bucket, 0, FAR, whole_beats=True)
+        chunk = read_chunk(store, list(job.pages), bucket, 0, FAR, beat_columns=LOG_SCHEMA.names)
         log = pa.concat_tables(chunk).sort_by("position")
         return to_table(replay(to_events(log, job.domain)).values())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -14,6 +14,9 @@ from onex_platform.pages.schema import BEAT_COLUMNS, LOG_SCHEMA
 from onex_platform.pages.store import PageStore
 
 _Item = TypeVar("_Item")
+
+# Small pages are read together: a chunk of its own for each would cost more than its events.
+_CHUNK_EVENTS = 1 << 18
 
 
 class PageRef(NamedTuple):
@@ -29,6 +32,16 @@ class PageRef(NamedTuple):
     @property
     def events(self) -> int:
         return self.metadata.event_count
+
+    def holds(self, bucket: int | None) -> bool:
+        """Whether it has events of the bucket, or of any if None."""
+        return bucket is None or any(group.bucket == bucket for group in self.metadata.row_groups)
+
+    def events_of(self, bucket: int | None) -> int:
+        """How many events of the bucket it has, or of all if None."""
+        return sum(
+            group.events for group in self.metadata.row_groups if bucket in (None, group.bucket)
+        )
 
 
 class LogChunk(NamedTuple):
@@ -48,6 +61,22 @@ def chunks_of(pages: Iterable[PageRef]) -> Iterator[list[PageRef]]:
         return page.metadata.min_position, page.metadata.max_position
 
     return overlapping(sorted(pages, key=span), span)
+
+
+def worthwhile_chunks(
+    pages: Iterable[PageRef], bucket: int | None = None
+) -> Iterator[list[PageRef]]:
+    """The pages of a bucket (of all if None), in log order, in groups that are worth a chunk."""
+    group: list[PageRef] = []
+    events = 0
+    for together in chunks_of(page for page in pages if page.holds(bucket)):
+        group += together
+        events += sum(page.events_of(bucket) for page in together)
+        if events >= _CHUNK_EVENTS:
+            yield group
+            group, events = [], 0
+    if group:
+        yield group
 
 
 def overlapping(
@@ -70,30 +99,32 @@ def overlapping(
 def read_chunk(
     store: PageStore,
     pages: list[PageRef],
-    bucket: int,
+    bucket: int | None,
     start: int,
     end: int,
     *,
-    whole_beats: bool = False,
+    beat_columns: Sequence[str] = BEAT_COLUMNS,
 ) -> LogChunk:
-    """One bucket's events at positions from `start` on and below `end`.
+    """One bucket's events (of all if None) at positions from `start` on and below `end`.
 
-    Heartbeats come without their payload unless `whole_beats`.
+    Heartbeats come with what folding them needs, unless more columns are asked for.
     """
-    columns = None if whole_beats else BEAT_COLUMNS
     changes, beats = [], []
     for page in pages:
-        if bucket not in page.metadata.bucket_numbers:
-            continue
-        file = open_page(store.open(page.key))
-        changes.append(read_page(file, page.metadata, bucket=bucket, beats=False))
-        beats.append(read_page(file, page.metadata, bucket=bucket, beats=True, columns=columns))
-    return LogChunk(_within(changes, start, end, None), _within(beats, start, end, columns))
+        if page.holds(bucket):
+            with store.open(page.key) as source:
+                file, about = open_page(source), page.metadata
+                changes.append(read_page(file, about, bucket=bucket, beats=False))
+                beats.append(
+                    read_page(file, about, bucket=bucket, beats=True, columns=beat_columns)
+                )
+    return LogChunk(
+        _within(changes, start, end, LOG_SCHEMA.names), _within(beats, start, end, beat_columns)
+    )
 
 
-def _within(tables: list[pa.Table], start: int, end: int, columns: list[str] | None) -> pa.Table:
-    names = LOG_SCHEMA.names if columns is None else columns
-    schema = pa.schema([LOG_SCHEMA.field(name) for name in names])
+def _within(tables: list[pa.Table], start: int, end: int, columns: Iterable[str]) -> pa.Table:
+    schema = pa.schema([LOG_SCHEMA.field(name) for name in columns])
     events = pa.concat_tables([schema.empty_table(), *tables])
     position = events["position"]
     return events.filter(pc.and_(pc.greater_equal(position, start), pc.less(position, end)))

@@ -70,6 +70,8 @@ ENTRY_SCHEMA = pa.schema(
 
 # What folding heartbeats needs: their payload is archived, but never read for it.
 BEAT_COLUMNS = ["entity_id", "position", "event_id", "tenant", "epoch", "occurred_at", "deadline"]
+# What deciding needs beyond that, where a node beats that has no life here.
+CAUSE_COLUMNS = ["node_id", "correlation_id"]
 
 
 def bucket_of(entity_id: bytes, buckets: int) -> int:

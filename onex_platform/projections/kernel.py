@@ -92,9 +92,10 @@ class _Node:
 class BucketFold:
     """Folds the events of one bucket, chunk after chunk in log order.
 
-    `rows` are the bucket's current rows, as far as the events may touch them. With a decider, what
-    it decides is folded right behind its cause and collected in `facts`. A live run also collects
-    what was refused, and which of the facts that were declared took effect.
+    `rows` are the bucket's current rows, as far as the events may touch them; more may come with
+    `meet`, before their first events. With a decider, what it decides is folded right behind its
+    cause and collected in `facts`. A live run also collects what was refused, and which of the
+    facts that were declared took effect.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class BucketFold:
         self._domain = domain
         self._decider = decider
         self._live = live
-        self._nodes = {row.entity_id.bytes: _Node(row) for row in rows}
+        self._nodes: dict[bytes, _Node] = {}
+        self.meet(rows)
         self._emitted: set[UUID] = set()
         self._verdicts = [0] * len(machine.VERDICTS)
 
@@ -122,6 +124,14 @@ class BucketFold:
             if count:
                 counts[verdict.outcome] += count
         return counts
+
+    def strangers(self, entity_ids: Iterable[bytes]) -> set[bytes]:
+        """Of nodes, those that the fold has not met."""
+        return set(entity_ids) - self._nodes.keys()
+
+    def meet(self, rows: Iterable[ModelRegistrationProjection]) -> None:
+        """Take in the rows of nodes that the fold has not met."""
+        self._nodes |= {row.entity_id.bytes: _Node(row) for row in rows}
 
     def feed(self, changes: pa.Table, beats: pa.Table) -> None:
         """Fold a chunk: the events that may change a state, and the heartbeats among them."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
-from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres import open_engine, transaction
@@ -29,9 +30,9 @@ from onex_platform.pages.format import EnumPageReason, PageWriter
 from onex_platform.pages.index import insert_pages
 from onex_platform.pages.ingest import ArrowTask, spark_type
 from onex_platform.pages.ledger import recall
-from onex_platform.pages.replay import PageRef, chunks_of, read_chunk
+from onex_platform.pages.replay import PageRef, read_chunk, worthwhile_chunks
 from onex_platform.pages.reports import PAGE_FIELDS, reported_pages, store_page
-from onex_platform.pages.schema import to_table
+from onex_platform.pages.schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
 from onex_platform.pages.store import PageStore
 from onex_platform.projections import accounts
 from onex_platform.projections.cursors import fold_position, move_fold_cursor
@@ -171,48 +172,42 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
     reader = ProjectionReaderRegistration(engine, breaker)
     store = PageStore(job.store_url)
     try:
-        folds = {bucket: _fold_bucket(job, store, reader, bucket) for bucket in buckets}
+        fold = _fold_bucket(job, store, reader, buckets[0] if len(buckets) == 1 else None)
         with transaction(engine, breaker) as cursor:
-            for fold in folds.values():
-                _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
+            _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
             staged = hand_over(
                 cursor,
                 job.batch_id,
                 task,
                 job.domain,
-                (change for fold in folds.values() for change in fold.changes()),
-                [fact for fold in folds.values() for fact in (*fold.facts, *fold.announced)],
-                [item for fold in folds.values() for item in fold.refused],
+                fold.changes(),
+                [*fold.facts, *fold.announced],
+                fold.refused,
             )
     finally:
         engine.dispose()
-    outcomes = sum((fold.outcomes for fold in folds.values()), Counter())
+    outcomes = fold.outcomes
     return {
         "encoded_bytes": 0,
-        **_write_facts(job, store, folds),
+        **_write_facts(job, store, fold.facts),
         "staged": staged,
-        "facts": sum(len(fold.facts) for fold in folds.values()),
+        "facts": len(fold.facts),
         **{outcome.value: outcomes[outcome] for outcome in EnumOutcome},
     }
 
 
 def _fold_bucket(
-    job: FoldJob, store: PageStore, reader: ProjectionReaderRegistration, bucket: int
+    job: FoldJob, store: PageStore, reader: ProjectionReaderRegistration, bucket: int | None
 ) -> BucketFold:
+    """Fold one bucket's events, or all if None, chunk by chunk."""
     decider = None if job.policy is None else Decider(policy=job.policy, now=job.now)
-    chunks = [
-        read_chunk(store, pages, bucket, job.start, job.end, whole_beats=True)
-        for pages in chunks_of(job.pages)
-    ]
-    entities = {
-        entity
-        for chunk in chunks
-        for table in chunk
-        for entity in table["entity_id"].unique().to_pylist()
-    }
-    rows = reader.get_many((UUID(bytes=entity) for entity in entities), job.domain)
-    fold = BucketFold(job.domain, rows.values(), decider, live=True)
-    for chunk in chunks:
+    columns = BEAT_COLUMNS if decider is None else [*BEAT_COLUMNS, *CAUSE_COLUMNS]
+    fold = BucketFold(job.domain, (), decider, live=True)
+    for pages in worthwhile_chunks(job.pages, bucket):
+        chunk = read_chunk(store, pages, bucket, job.start, job.end, beat_columns=columns)
+        named = chain.from_iterable(table["entity_id"].unique().to_pylist() for table in chunk)
+        unmet = (UUID(bytes=entity) for entity in fold.strangers(named))
+        fold.meet(reader.get_many(unmet, job.domain).values())
         fold.feed(*chunk)
     return fold
 
@@ -224,15 +219,18 @@ def _drop_known_requests(fold: BucketFold, known: Callable[[list[UUID]], frozens
         fold.withdraw(known(asked))
 
 
-def _write_facts(job: FoldJob, store: PageStore, folds: dict[int, BucketFold]) -> dict[str, Any]:
+def _write_facts(job: FoldJob, store: PageStore, facts: list[LogEvent]) -> dict[str, Any]:
     """Archive what the task's buckets decided, as one page."""
-    if not any(fold.facts for fold in folds.values()):
+    if not facts:
         return {}
+    by_bucket: dict[int, list[LogEvent]] = {}
+    for fact in facts:
+        bucket = bucket_of(fact.entity.entity_id.bytes, job.buckets)
+        by_bucket.setdefault(bucket, []).append(fact)
     writer = PageWriter()
-    for bucket, fold in folds.items():
-        if fold.facts:
-            writer.add(bucket, to_table(fold.facts))
-    last = moment_of(max(fact.position for fold in folds.values() for fact in fold.facts))
+    for bucket, part in sorted(by_bucket.items()):
+        writer.add(bucket, to_table(part))
+    last = moment_of(max(fact.position for fact in facts))
     page = writer.finish(
         page_id=uuid4(),
         domain=job.domain,

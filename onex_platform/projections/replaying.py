@@ -20,7 +20,7 @@ from onex_platform.errors import OnexError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.index import StoredPage, span_text
 from onex_platform.pages.ingest import spark_type
-from onex_platform.pages.replay import LogChunk, PageRef, chunks_of, read_chunk
+from onex_platform.pages.replay import LogChunk, PageRef, read_chunk, worthwhile_chunks
 from onex_platform.pages.schema import bucket_of
 from onex_platform.pages.store import PageDamagedError, PageMissingError, PageStore
 from onex_platform.projections.columns import to_rows
@@ -36,8 +36,6 @@ BucketWork = Callable[[int, list[int]], Iterator[pa.RecordBatch]]
 
 _PROBLEMS = pa.schema([pa.field("key", pa.string()), pa.field("problem", pa.string())])
 _SHOWN_PAGES = 5
-# Small pages are folded together: a chunk of its own for each would cost more than its events.
-_CHUNK_EVENTS = 1 << 18
 
 
 class DamagedLogError(OnexError):
@@ -151,7 +149,7 @@ def bucket_chunks(
     job: ReplayJob, store: PageStore, bucket: int, nodes: set[bytes] | None
 ) -> Iterator[LogChunk]:
     """One bucket's events, chunk by chunk in log order; of these nodes, or of all in the scope."""
-    for pages in _page_groups(job.pages, bucket):
+    for pages in worthwhile_chunks(job.pages, bucket):
         chunk = read_chunk(store, pages, bucket, job.start, job.end)
         yield LogChunk(*(_inside(table, nodes, job.scope.ids) for table in chunk))
 
@@ -164,7 +162,7 @@ def listed_nodes(job: ReplayJob, store: PageStore, bucket: int) -> set[bytes] | 
     if scope.window is None:
         return None
     touched: set[bytes] = set()
-    for pages in _page_groups(job.window_pages, bucket):
+    for pages in worthwhile_chunks(job.window_pages, bucket):
         for table in read_chunk(store, pages, bucket, *scope.window):
             touched.update(table["entity_id"].unique().to_pylist())
     return touched
@@ -257,25 +255,6 @@ def _verify(
 
 def _described(page: StoredPage) -> str:
     return f"{page.key} ({span_text(page.metadata.min_position, page.metadata.max_position)})"
-
-
-def _page_groups(pages: Iterable[PageRef], bucket: int) -> Iterator[list[PageRef]]:
-    """The pages of a bucket, in log order, in groups that are worth a chunk."""
-    group: list[PageRef] = []
-    events = 0
-    for together in chunks_of(page for page in pages if bucket in page.metadata.bucket_numbers):
-        group += together
-        events += sum(
-            part.events
-            for page in together
-            for part in page.metadata.row_groups
-            if part.bucket == bucket
-        )
-        if events >= _CHUNK_EVENTS:
-            yield group
-            group, events = [], 0
-    if group:
-        yield group
 
 
 def _inside(table: pa.Table, nodes: set[bytes] | None, ids: tuple[UUID, UUID] | None) -> pa.Table:

@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.machine import KIND_CODES, KINDS
+from onex_platform.pages.schema import LOG_SCHEMA
 
 Integers = NDArray[np.int64]
 
@@ -25,6 +26,12 @@ _HEARTBEAT = KIND_CODES[EnumEventKind.NODE_HEARTBEAT]
 _FAILED = KIND_CODES[EnumEventKind.REGISTRATION_FAILED]
 _KIND_NAMES = pa.array([kind.value for kind in KINDS])
 NO_EPOCH = -1
+# What is not read of a heartbeat.
+_BARE_BEAT: dict[str, Any] = {
+    **dict.fromkeys(LOG_SCHEMA.names),
+    "kind": EnumEventKind.NODE_HEARTBEAT.value,
+    "duplicate": False,
+}
 
 
 class Step(NamedTuple):
@@ -66,10 +73,11 @@ class Chunk:
         self._beat_columns = (beat_entity, beat_tenant)
 
     def row(self, source: int) -> dict[str, Any]:
-        """The event behind a step, as a row of a page."""
+        """The event behind a step, as a row of a page; of a heartbeat with what was read of it, and
+        with the least that is a payload."""
         if source < 0:
             row: dict[str, Any] = self.beats.slice(-1 - source, 1).to_pylist()[0]
-            return row
+            return _BARE_BEAT | {"payload": to_json({"node_id": row.get("node_id")})} | row
         if self._change_rows is None:
             self._change_rows = self.changes.to_pylist()
         return self._change_rows[source]

@@ -20,7 +20,7 @@ from onex_platform.pages.format import EnumPageReason, PageWriter
 from onex_platform.pages.index import CutAccount, StoredPage, insert_pages
 from onex_platform.pages.ingest import period_of
 from onex_platform.pages.replay import PageRef, read_chunk
-from onex_platform.pages.schema import bucket_of, to_events, to_table
+from onex_platform.pages.schema import LOG_SCHEMA, bucket_of, to_events, to_table
 from onex_platform.pages.store import page_key
 from onex_platform.projections.cursors import move_fold_cursor
 from onex_platform_tests.domain.builders import at, record
@@ -138,7 +138,7 @@ def events_of(archive: PageArchive, pages: list[PageRef] | None = None) -> list[
 
 
 def bucket_events(archive: PageArchive, pages: list[PageRef], bucket: int) -> list[LogEvent]:
-    chunk = read_chunk(archive.store, pages, bucket, 0, 2**63 - 1, whole_beats=True)
+    chunk = read_chunk(archive.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names)
     events = [event for table in chunk for event in to_events(table, archive.domain)]
     return sorted(events, key=lambda event: (event.position, event.entity))
 

@@ -18,7 +18,7 @@ from onex_platform.engines.kafka import KafkaRecord
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.replay import PageRef, read_chunk
-from onex_platform.pages.schema import to_events
+from onex_platform.pages.schema import LOG_SCHEMA, to_events
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.settings import Settings
@@ -37,7 +37,9 @@ def log_of(archive: PageArchive) -> list[LogEvent]:
     events = [
         event
         for bucket in range(archive.buckets)
-        for table in read_chunk(archive.store, pages, bucket, 0, 2**63 - 1, whole_beats=True)
+        for table in read_chunk(
+            archive.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names
+        )
         for event in to_events(table, archive.domain)
     ]
     return sorted(events, key=lambda event: event.position)

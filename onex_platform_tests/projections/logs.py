@@ -114,7 +114,9 @@ def log_of(archive: PageArchive) -> list[LogEvent]:
     events = [
         event
         for bucket in range(archive.buckets)
-        for table in read_chunk(archive.store, pages, bucket, 0, 2**63 - 1, whole_beats=True)
+        for table in read_chunk(
+            archive.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names
+        )
         for event in to_events(table, archive.domain)
     ]
     return sorted(events, key=place)

@@ -18,7 +18,7 @@ from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType
-from onex_platform.pages.schema import to_events, to_table
+from onex_platform.pages.schema import BEAT_COLUMNS, CAUSE_COLUMNS, to_events, to_table
 from onex_platform.projections.kernel import BucketFold
 from onex_platform_tests.domain.builders import START, at, event
 from onex_platform_tests.domain.histories import records, run_in_cuts
@@ -31,7 +31,9 @@ def feed(fold: BucketFold, events: Iterable[LogEvent]) -> None:
     events = list(events)
     fold.feed(
         to_table(e for e in events if e.kind is not Kind.NODE_HEARTBEAT),
-        to_table(e for e in events if e.kind is Kind.NODE_HEARTBEAT),
+        to_table(e for e in events if e.kind is Kind.NODE_HEARTBEAT).select(
+            [*BEAT_COLUMNS, *CAUSE_COLUMNS]
+        ),
     )
 
 
