@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -93,11 +94,9 @@ def _ingest(
 ) -> CutAccount:
     reports = []
     if job.cut.ranges or inbox:
-        entries = _entries(spark, job, inbox)
-        entries = entries.coalesce(1) if tasks == 1 else entries.repartition(tasks, "bucket")
         with effect("ingest.write_pages"):
-            writer = _page_writer(job, one_page=tasks == 1)
-            reports = entries.mapInArrow(writer, spark_type(_REPORT)).collect()
+            written = _written_at_once if tasks == 1 else _written_by_bucket
+            reports = written(spark, job, inbox).collect()
     pages = reported_pages(reports)
     account = CutAccount(
         archived=sum(page.metadata.event_count for page in pages),
@@ -109,19 +108,34 @@ def _ingest(
     return account
 
 
-def _entries(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
-    """Every record of the cut, admitted or parked, and the facts that waited in the inbox."""
-    entries = None
+def _written_at_once(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
+    """One task reads, admits, numbers and writes everything: less work than to hand it on."""
+    records = _records(spark, job).coalesce(1) if job.cut.ranges else _nothing(spark)
+    return records.mapInArrow(_single_writer(job, inbox), spark_type(_REPORT))
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    """No records, for one task."""
+    return spark.range(0, 1, 1, 1).where("id < 0")
+
+
+def _written_by_bucket(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
+    """Tasks admit or park what they read; then each of others writes one bucket."""
+    parts = []
     if job.cut.ranges:
-        records = spark.read.format("kafka").options(**_source_options(job)).load()
-        entries = records.mapInArrow(_admitter(job), spark_type(ENTRY_SCHEMA))
+        parts.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(ENTRY_SCHEMA)))
     if inbox:
-        facts = spark.createDataFrame(
-            pa.Table.from_batches([event_entries(inbox, job.buckets)]), spark_type(ENTRY_SCHEMA)
-        )
-        entries = facts if entries is None else entries.union(facts)
-    assert entries is not None  # noqa: S101 - the caller has one or the other
-    return entries
+        facts = pa.Table.from_batches([event_entries(inbox, job.buckets)])
+        parts.append(spark.createDataFrame(facts, spark_type(ENTRY_SCHEMA)))
+    entries = reduce(lambda one, other: one.union(other), parts)
+    return entries.repartition(job.buckets, "bucket").mapInArrow(
+        _bucket_writer(job), spark_type(_REPORT)
+    )
+
+
+def _records(spark: SparkSession, job: IngestJob) -> DataFrame:
+    """The cut's records, as Spark's Kafka source shows them."""
+    return spark.read.format("kafka").options(**_source_options(job)).load()
 
 
 def _source_options(job: IngestJob) -> dict[str, str]:
@@ -131,37 +145,66 @@ def _source_options(job: IngestJob) -> dict[str, str]:
     for place, span in job.cut.ranges.items():
         starts.setdefault(place.topic, {})[str(place.partition)] = span.start
         ends.setdefault(place.topic, {})[str(place.partition)] = span.end
-    return kafka_options(job.settings.kafka) | {
+    options = kafka_options(job.settings.kafka)
+    return options | {
         "assign": json.dumps({topic: sorted(map(int, spans)) for topic, spans in starts.items()}),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
+        # The ranges are there already. At the end of one the client would wait for more, half a
+        # second for every partition.
+        "kafka.fetch.max.wait.ms": "1",
+        # Partitions are assigned, so the group has no members; its name lets the next cut use this
+        # one's connections.
+        "kafka.group.id": _group_of(tuple(options.items())),
     }
+
+
+@lru_cache(maxsize=16)
+def _group_of(options: tuple[tuple[str, str], ...]) -> str:
+    """The name under which Spark keeps connections that were opened with these options, and no
+    others: it refuses to use them with different ones."""
+    return f"onex-platform-ingest-{uuid4()}"
 
 
 def _admitter(job: IngestJob) -> ArrowTask:
     def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from admit_batch(
-                batch, job.topics, job.rules, job.read_at, job.buckets
-            ).to_batches()
+        for entries in _admitted(job, batches):
+            yield from entries.to_batches()
 
     return admit_all
 
 
-def _page_writer(job: IngestJob, *, one_page: bool) -> ArrowTask:
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
+def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    for batch in batches:
+        yield admit_batch(batch, job.topics, job.rules, job.read_at, job.buckets)
 
+
+def _single_writer(job: IngestJob, inbox: list[LogEvent]) -> ArrowTask:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        facts = pa.Table.from_batches([event_entries(inbox, job.buckets)])
+        entries = pa.concat_tables([*_admitted(job, batches), facts])
+        yield from _reported(job, entries, one_page=True)
+
+    return write
+
+
+def _bucket_writer(job: IngestJob) -> ArrowTask:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         entries = pa.Table.from_batches(list(batches), ENTRY_SCHEMA)
-        if not len(entries):
-            return
+        yield from _reported(job, entries, one_page=False)
+
+    return write
+
+
+def _reported(job: IngestJob, entries: pa.Table, *, one_page: bool) -> Iterator[pa.RecordBatch]:
+    from pyspark import TaskContext
+
+    if len(entries):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         yield pa.RecordBatch.from_pylist(_write_task(job, task, entries, one_page), _REPORT)
-
-    return write
 
 
 def _write_task(
