@@ -50,7 +50,7 @@ Phases = dict[str, list[float]]
 @click.option("--nodes", default=1000, show_default=True)
 def main(records: int, cuts: int, nodes: int) -> None:
     with ExitStack() as resources:
-        settings = resources.enter_context(_servers())
+        settings = resources.enter_context(servers())
         jars = [str(jar) for jar in stack.spark_jars(settings)]
         spark = resources.enter_context(open_session(settings, jars))
         archive = resources.enter_context(open_archive(settings))
@@ -70,7 +70,7 @@ def main(records: int, cuts: int, nodes: int) -> None:
                     (KafkaRecord(r.topic, r.value, r.key, r.headers) for r in sent),
                 )
                 time.sleep(settings.pages.settle_seconds + 0.1)
-                with _timed(phases, "in all"):
+                with timed(phases, "in all"):
                     _take_and_fold(spark, archive)
                 sizes.append(max(page.encoded_bytes for page in archive.index.entries()))
     print(f"{records} records a cut, {cuts} cuts, pages of at most {max(sizes) / 1e3:.0f} kB")
@@ -94,7 +94,7 @@ def _timed_phases(phases: Phases) -> Iterator[None]:
 
     @contextmanager
     def effect(name: str) -> Iterator[None]:
-        with _timed(phases, name):
+        with timed(phases, name):
             yield
 
     with ExitStack() as patches:
@@ -108,21 +108,21 @@ def _timed_phases(phases: Phases) -> Iterator[None]:
 
 def _timed_function(phases: Phases, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
-        with _timed(phases, name):
+        with timed(phases, name):
             return function(*args)
 
     return call
 
 
 @contextmanager
-def _timed(phases: Phases, name: str) -> Iterator[None]:
+def timed(phases: Phases, name: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
     phases.setdefault(name, []).append((time.perf_counter() - started) * 1e3)
 
 
 @contextmanager
-def _servers() -> Iterator[Settings]:
+def servers() -> Iterator[Settings]:
     """Embedded servers of the benchmark's own, with the topics."""
     user = load_settings()
     with tempfile.TemporaryDirectory() as folder:

@@ -8,11 +8,10 @@ together.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 from numpy.typing import NDArray
 
-from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.events import EVENT_TYPE_PREFIX, EnumEventKind
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.intake import TENANT_HEADER, IntakeRules, is_tenant
 from onex_platform.domain.payloads import MAX_EPOCH
@@ -61,58 +60,91 @@ _ENVELOPE = pa.schema(
     ]
 )
 # Nothing escaped, no control character, no number out of the ordinary, and a flat payload at the
-# end, which is then the text between these braces.
+# end, so that its text is what follows the last of these keys. Braces of its own may only stand
+# around a UUID.
 _UNUSUAL = r"[\\\x00-\x1f]|[:,\[ ]-?[0-9.]+[eE][+-]?[0-9]{3}|NaN|Infinity"
-_SHAPE = r'^\{.*"payload": ?(?P<payload>\{[^{}]*\})\}$'
+_PAYLOAD_KEY = '"payload":'
+_FLAT = r'^ ?\{([^{}]|"\{[0-9a-fA-F-]{32,36}\}")*\}\}$'
 _UUID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 _TIME = r"^[12]\d{3}-\d\d-\d\dT[0-2]\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)$"
 _NODE_TYPES = pa.array([kind.value for kind in EnumNodeType])
 
 
+class _Plain(NamedTuple):
+    """Records whose text has nothing unusual: their rows, texts, and the texts of payloads."""
+
+    rows: NDArray[np.int64]
+    texts: pa.Array
+    payloads: pa.Array
+
+    def part(self, start: int, length: int) -> _Plain:
+        return _Plain(
+            self.rows[start : start + length],
+            self.texts.slice(start, length),
+            self.payloads.slice(start, length),
+        )
+
+
 def admit_beats(
-    records: pa.Table, rules: IntakeRules, read_at: datetime, buckets: int
+    records: pa.Table,
+    legacy_topics: Collection[str],
+    rules: IntakeRules,
+    read_at: datetime,
+    buckets: int,
 ) -> tuple[pa.Table, NDArray[np.bool_]]:
     """The plain ones among heartbeat records as entries, and which records those were."""
     taken = np.zeros(len(records), dtype=bool)
-    rows, texts = _plain(records, rules.max_event_bytes)
+    plain = _plain(records, rules.max_event_bytes)
     entries = []
-    for start, documents in _parsed(texts):
-        part = slice(start, start + len(documents))
+    for start, documents in _parsed(plain.texts):
+        part = plain.part(start, len(documents))
         chosen, entry = _entries(
-            records.take(pa.array(rows[part])), texts[part], documents, rules, read_at, buckets
+            records if len(part.rows) == len(records) else records.take(pa.array(part.rows)),
+            legacy_topics,
+            part.payloads,
+            documents,
+            rules,
+            read_at,
+            buckets,
         )
-        taken[rows[part][chosen]] = True
+        taken[part.rows[chosen]] = True
         entries.append(entry)
     return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *entries]), taken
 
 
-def _plain(records: pa.Table, max_bytes: int) -> tuple[NDArray[np.int64], pa.Array]:
-    """The records whose text has nothing unusual, by row, and those texts."""
+def _plain(records: pa.Table, max_bytes: int) -> _Plain:
     values = records["value"].combine_chunks()
     rows = np.flatnonzero(
         pc.fill_null(pc.less_equal(pc.binary_length(values), max_bytes), False).to_numpy(
             zero_copy_only=False
         )
     )
+    empty = pa.array([], pa.string())
     try:
         texts = values.take(pa.array(rows)).cast(pa.string())
     except pa.ArrowInvalid:  # not UTF-8 somewhere
-        return rows[:0], pa.array([], pa.string())
+        return _Plain(rows[:0], empty, empty)
+    halves = pc.split_pattern(texts, _PAYLOAD_KEY, max_splits=1, reverse=True)
+    divided = pc.equal(pc.list_value_length(halves), 2)
+    rows, texts = rows[np.asarray(divided)], texts.filter(divided)
+    endings = pc.list_element(halves.filter(divided), 1)
     plain = pc.and_(
-        pc.match_substring_regex(texts, _SHAPE),
+        pc.match_substring_regex(endings, _FLAT),
         pc.invert(pc.match_substring_regex(texts, _UNUSUAL)),
     )
-    return rows[plain.to_numpy(zero_copy_only=False)], texts.filter(plain)
+    payloads = pc.utf8_ltrim_whitespace(pc.utf8_slice_codeunits(endings.filter(plain), 0, -1))
+    return _Plain(rows[np.asarray(plain)], texts.filter(plain), payloads)
 
 
 def _parsed(texts: pa.Array, start: int = 0) -> Iterator[tuple[int, pa.Table]]:
     """The texts parsed, in stretches; one that a record spoils is halved until it is small."""
     if not len(texts):
         return
-    data = "\n".join(texts.to_pylist()).encode()
+    lines = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    data = pc.binary_join(lines, "\n")[0].as_buffer()
     try:
         table = pj.read_json(
-            io.BytesIO(data),
+            pa.BufferReader(data),
             pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
             pj.ParseOptions(explicit_schema=_ENVELOPE, unexpected_field_behavior="ignore"),
         )
@@ -129,7 +161,8 @@ def _parsed(texts: pa.Array, start: int = 0) -> Iterator[tuple[int, pa.Table]]:
 
 def _entries(
     records: pa.Table,
-    texts: pa.Array,
+    legacy_topics: Collection[str],
+    payloads: pa.Array,
     documents: pa.Table,
     rules: IntakeRules,
     read_at: datetime,
@@ -140,11 +173,12 @@ def _entries(
     node_ids, epochs = payload.field("node_id"), payload.field("epoch")
     tenants = _tenants(records, documents, rules)
     entities = _entities(tenants, node_ids)
+    reported_at = _instants(documents["timestamp"].combine_chunks())
     good = _all(
-        pc.equal(documents["event_type"], _KIND.event_type),
+        _has_right_type(documents["event_type"], records["topic"], legacy_topics),
         pc.match_substring_regex(documents["event_id"], _UUID),
         _absent_or(documents["correlation_id"], pc.match_substring_regex, _UUID),
-        pc.match_substring_regex(documents["timestamp"], _TIME),
+        pc.is_valid(reported_at),
         pc.is_valid(documents["source"]),
         _absent_or(documents["schema_version"], pc.equal, 1),
         pc.is_valid(entities),
@@ -168,14 +202,14 @@ def _entries(
         "node_id": node_ids.filter(mask),
         "epoch": epochs.filter(mask),
         "occurred_at": occurred_at,
-        "reported_at": documents["timestamp"].filter(mask).cast(_INSTANT),
+        "reported_at": reported_at.filter(mask),
         "deadline": pc.add(occurred_at, pa.scalar(rules.durations.heartbeat_liveness)),
         "correlation_id": _uuid_bytes(documents["correlation_id"].filter(mask)),
         "topic": records["topic"].filter(mask),
         "partition": records["partition"].filter(mask),
         "offset": records["offset"].filter(mask),
         "duplicate": pa.array(np.zeros(count, dtype=bool)),
-        "payload": pc.struct_field(pc.extract_regex(texts.filter(mask), _SHAPE), "payload"),
+        "payload": payloads.filter(mask),
     }
     columns = [
         values[field.name] if field.name in values else pa.nulls(count, field.type)
@@ -184,29 +218,43 @@ def _entries(
     return good, pa.table(columns, names=ENTRY_SCHEMA.names).cast(ENTRY_SCHEMA)
 
 
+def _has_right_type(
+    types: pa.ChunkedArray, topics: pa.ChunkedArray, legacy_topics: Collection[str]
+) -> pa.ChunkedArray:
+    """As it is called now, or, on a legacy topic, by any name outside the platform's namespace."""
+    older = pc.and_(
+        pc.is_in(topics, pa.array(sorted(legacy_topics), pa.string())),
+        pc.invert(pc.starts_with(types, EVENT_TYPE_PREFIX)),
+    )
+    return pc.or_(pc.equal(types, _KIND.event_type), older)
+
+
 def _tenants(records: pa.Table, documents: pa.Table, rules: IntakeRules) -> pa.Array:
     """Each record's tenant; null where it is none, or where header and envelope contradict."""
     claims = pc.fill_null(documents["tenant"], rules.default_tenant).combine_chunks()
-    headers = records["headers"].combine_chunks()
-    if pc.any(pc.greater(pc.list_value_length(headers), 0)).as_py():
-        named = documents["tenant"].to_pylist()
-        claims = pa.array(
-            [
-                _claimed(header, name, rules.default_tenant)
-                for header, name in zip(headers.to_pylist(), named, strict=True)
-            ]
-        )
+    tagged, tags = _tenant_headers(records["headers"].combine_chunks())
+    if tagged.any():
+        named = documents["tenant"].combine_chunks().filter(pa.array(tagged))
+        differs = pc.fill_null(pc.not_equal(named, tags), False)
+        claimed = pc.if_else(differs, _CONTRADICTION, tags)
+        claims = pc.replace_with_mask(claims, pa.array(tagged), claimed)
     tenants = claims.dictionary_encode()
     names = tenants.dictionary.to_pylist()
     return pa.array([n if is_tenant(n) else None for n in names], pa.string()).take(tenants.indices)
 
 
-def _claimed(headers: list[dict[str, Any]] | None, named: str | None, default: str) -> str:
-    values = [h["value"] for h in headers or () if h["key"] == TENANT_HEADER]
-    if not values:
-        return default if named is None else named
-    header = (values[-1] or b"").decode("utf-8", "replace")
-    return header if named in (None, header) else _CONTRADICTION
+def _tenant_headers(headers: pa.Array) -> tuple[NDArray[np.bool_], pa.Array]:
+    """Which records have a header that names a tenant, and what the last of each says."""
+    each = headers.flatten()
+    names = pc.fill_null(pc.equal(pc.struct_field(each, "key"), TENANT_HEADER), False)
+    places = np.flatnonzero(names.to_numpy(zero_copy_only=False))
+    last = np.full(len(headers), -1)
+    last[pc.list_parent_indices(headers).to_numpy()[places]] = places
+    tagged = last >= 0
+    values = pc.fill_null(pc.struct_field(each, "value"), b"").take(pa.array(last[tagged]))
+    encoded = values.dictionary_encode()
+    texts = [value.decode("utf-8", "replace") for value in encoded.dictionary.to_pylist()]
+    return tagged, pa.array(texts, pa.string()).take(encoded.indices)
 
 
 def _entities(tenants: pa.Array, node_ids: pa.Array) -> pa.Array:
@@ -231,6 +279,24 @@ def _occurred_at(records: pa.Table, read_at: datetime) -> pa.Array:
     times = np.asarray(pc.fill_null(records["timestamp"].cast(_INSTANT).cast(pa.int64()), bound))
     appended = np.asarray(pc.equal(records["timestampType"], 1))
     return pa.array(np.where(appended, times, np.minimum(times, bound))).cast(_INSTANT)
+
+
+def _instants(texts: pa.Array) -> pa.Array:
+    """Instants as heartbeats spell them; null where a text is none."""
+    spelled = pc.if_else(
+        pc.match_substring_regex(texts, _TIME), texts, pa.scalar(None, pa.string())
+    )
+    try:
+        return spelled.cast(_INSTANT)
+    except pa.ArrowInvalid:  # the 30th of February
+        return pa.array([_instant(text) for text in spelled.to_pylist()], _INSTANT)
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def _uuid_bytes(texts: pa.ChunkedArray) -> pa.Array:

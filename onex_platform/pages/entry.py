@@ -43,7 +43,8 @@ def admit_batch(
     records = pa.Table.from_batches([batch])
     beats = [name for name, topic in topics.items() if topic.kind is EnumEventKind.NODE_HEARTBEAT]
     is_beat = np.asarray(pc.is_in(records["topic"], pa.array(beats)))
-    plain, taken = admit_beats(records.filter(pa.array(is_beat)), rules, read_at, buckets)
+    legacy = [name for name in beats if topics[name].legacy]
+    plain, taken = admit_beats(records.filter(pa.array(is_beat)), legacy, rules, read_at, buckets)
     rest = ~is_beat
     rest[is_beat] = ~taken
     others = [

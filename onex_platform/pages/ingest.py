@@ -60,6 +60,14 @@ _REPORT = pa.schema(
         pa.field("parked", pa.int64(), nullable=False),
     ]
 )
+# Entries of one bucket on their way from task to task: as Arrow bytes, which Spark need not take
+# apart into rows and put together again.
+_PACK = pa.schema(
+    [
+        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("entries", pa.binary(), nullable=False),
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +128,15 @@ def _nothing(spark: SparkSession) -> DataFrame:
 
 
 def _written_by_bucket(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
-    """Tasks admit or park what they read; then each of others writes one bucket."""
-    parts = []
+    """Tasks admit or park what they read; then each of others writes its buckets."""
+    packs = []
     if job.cut.ranges:
-        parts.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(ENTRY_SCHEMA)))
+        packs.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(_PACK)))
     if inbox:
         facts = pa.Table.from_batches([event_entries(inbox, job.buckets)])
-        parts.append(spark.createDataFrame(facts, spark_type(ENTRY_SCHEMA)))
-    entries = reduce(lambda one, other: one.union(other), parts)
-    return entries.repartition(job.buckets, "bucket").mapInArrow(
+        packs.append(spark.createDataFrame(pa.Table.from_batches(_packs(facts)), spark_type(_PACK)))
+    together = reduce(lambda one, other: one.union(other), packs)
+    return together.repartition(job.buckets, "bucket").mapInArrow(
         _bucket_writer(job), spark_type(_REPORT)
     )
 
@@ -171,9 +179,29 @@ def _group_of(options: tuple[tuple[str, str], ...]) -> str:
 def _admitter(job: IngestJob) -> ArrowTask:
     def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for entries in _admitted(job, batches):
-            yield from entries.to_batches()
+            yield from _packs(entries)
 
     return admit_all
+
+
+def _packs(entries: pa.Table) -> Iterator[pa.RecordBatch]:
+    numbers = entries["bucket"].to_numpy()
+    for bucket in np.unique(numbers):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, ENTRY_SCHEMA) as stream:
+            stream.write_table(entries.filter(pa.array(numbers == bucket)).combine_chunks())
+        yield pa.RecordBatch.from_pydict(
+            {"bucket": [int(bucket)], "entries": [sink.getvalue().to_pybytes()]}, _PACK
+        )
+
+
+def _unpacked(packs: Iterable[pa.RecordBatch]) -> pa.Table:
+    tables = [
+        pa.ipc.open_stream(entries.as_buffer()).read_all()
+        for batch in packs
+        for entries in batch.column("entries")
+    ]
+    return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *tables])
 
 
 def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -192,8 +220,7 @@ def _single_writer(job: IngestJob, inbox: list[LogEvent]) -> ArrowTask:
 
 def _bucket_writer(job: IngestJob) -> ArrowTask:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        entries = pa.Table.from_batches(list(batches), ENTRY_SCHEMA)
-        yield from _reported(job, entries, one_page=False)
+        yield from _reported(job, _unpacked(batches), one_page=False)
 
     return write
 

@@ -28,7 +28,14 @@ TOPICS = {
 _TEXT = st.text(max_size=6) | st.sampled_from(["a", "é", "x" * 300, '"', "{}", "\x00", "\\"])
 _NUMBER = st.integers() | st.floats() | st.sampled_from([0, -1, 1.5, 2**70, "7", None, True])
 _FIELDS = {
-    "node_id": _TEXT | st.sampled_from(["550E8400-E29B-41D4-A716-446655440000", None, 7, "n-1"]),
+    "node_id": _TEXT
+    | st.sampled_from(
+        [
+            "550E8400-E29B-41D4-A716-446655440000",
+            "{550e8400-e29b-41d4-a716-446655440000}",
+            *(None, 7, "n-1", "{n-1}", "{}"),
+        ]
+    ),
     "node_type": st.sampled_from(["EFFECT", "effect", "Wizard", None, 3]),
     "node_version": _TEXT | st.none(),
     "epoch": _NUMBER,
@@ -135,7 +142,7 @@ def test_both_lanes_agree_on_every_record(records: list[RawRecord]) -> None:
 def test_plain_heartbeats_take_the_fast_lane() -> None:
     records = [record(Kind.NODE_HEARTBEAT, n, topic="beats", offset=n) for n in range(10)]
     table = pa.Table.from_batches([as_kafka(records)])
-    entries, taken = admit_beats(table, RULES, READ_AT, 4)
+    entries, taken = admit_beats(table, ["old"], RULES, READ_AT, 4)
     assert taken.all()
     assert len(entries) == 10
 
@@ -147,9 +154,26 @@ def test_one_broken_record_costs_the_others_nothing() -> None:
     records[250] = record(
         Kind.NODE_HEARTBEAT, 250, topic="beats", offset=250, value=json.dumps(spoilt).encode()
     )
-    _, taken = admit_beats(pa.Table.from_batches([as_kafka(records)]), RULES, READ_AT, 4)
+    _, taken = admit_beats(pa.Table.from_batches([as_kafka(records)]), ["old"], RULES, READ_AT, 4)
     assert not taken[250]
     assert taken.sum() > 400
+
+
+def test_a_day_that_does_not_exist_is_parked_and_costs_the_others_nothing() -> None:
+    days = ("2026-02-28", "2026-02-30", "2026-03-01")
+    records = [
+        record(
+            Kind.NODE_HEARTBEAT,
+            n,
+            topic="beats",
+            offset=n,
+            envelope={"timestamp": f"{day}T12:00:00Z"},
+        )
+        for n, day in enumerate(days)
+    ]
+    entries = admit_batch(as_kafka(records), TOPICS, RULES, READ_AT, 4)
+    assert sorted(events_of(entries)["offset"].to_pylist()) == [0, 2]
+    assert parked_of(entries)["offset"].to_pylist() == [1]
 
 
 def test_the_rules_reach_both_lanes() -> None:

@@ -1,0 +1,134 @@
+"""Ingest from Kafka to pages, beside Spark that only reads the same records.
+
+    python -m benchmarks.ingest --records 1000000
+
+A simulated fleet is sent to the embedded broker. Then, in one warm session and in turns:
+
+- read: Spark's Kafka source reads the offset ranges of the cut, all columns, into nothing
+- ingest: `take_cut`, the real step: read, validate, number, write pages, one transaction
+
+Each turn of ingest begins anew: its log is forgotten before. Medians of wall seconds; the ratio of
+the two is what to compare between machines.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from itertools import islice
+from unittest import mock
+from uuid import uuid4
+
+import click
+
+from benchmarks.small_cuts import servers, timed
+from onex_platform import stack
+from onex_platform.engines.kafka import KafkaRecord, open_consumer, open_producer, produce_all
+from onex_platform.engines.postgres import transaction
+from onex_platform.engines.spark import open_session
+from onex_platform.pages import ingest
+from onex_platform.pages.archive import PageArchive, input_topics, intake_rules, open_archive
+from onex_platform.pages.cuts import Cut, plan_cut
+from onex_platform.settings import Settings
+from onex_platform.simulate.fleet import Fleet
+from onex_platform.simulate.plan import plan_for
+from onex_platform.simulate.records import Record
+from onex_platform.simulate.routes import routes_of
+from onex_platform.topics.catalogue import load_catalogue
+
+
+@click.command()
+@click.option("--records", default=1_000_000, show_default=True)
+@click.option("--nodes", default=10_000, show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+def main(records: int, nodes: int, rounds: int) -> None:
+    with ExitStack() as resources:
+        settings = resources.enter_context(servers())
+        jars = [str(jar) for jar in stack.spark_jars(settings)]
+        spark = resources.enter_context(open_session(settings, jars))
+        archive = resources.enter_context(open_archive(settings))
+        with open_producer(settings) as producer:
+            produce_all(producer, map(_on_its_way, _fleet(settings, nodes, records)))
+        time.sleep(settings.pages.settle_seconds + 0.1)
+        now = datetime.now(UTC)
+        job = _job(archive, _cut(archive, now), now)
+        assert job.cut.records == records
+
+        def read() -> None:
+            ingest._records(spark, job).write.format("noop").mode("overwrite").save()
+
+        phases: dict[str, list[float]] = {}
+
+        def take() -> None:
+            with mock.patch.object(ingest, "effect", lambda name: timed(phases, name)):
+                taken = archive.take_cut(spark, now)
+            assert taken is not None
+            assert taken.account.archived + taken.account.parked == records
+
+        seconds: dict[str, list[float]] = {"read": [], "ingest": []}
+        for _ in range(1 + rounds):
+            seconds["read"].append(_seconds(read))
+            _forget(archive)
+            seconds["ingest"].append(_seconds(take))
+        pages = list(archive.index.entries())
+    print(f"{records} records of {nodes} nodes became {len(pages)} pages")
+    medians = {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
+    for name, median in medians.items():
+        cold = seconds[name][0]
+        print(f"{name:<8} {median:7.2f} s {records / median:12,.0f} records/s (first {cold:.2f} s)")
+    for name, taken in phases.items():
+        print(f"of ingest, {name}: {statistics.median(taken[1:]) / 1e3:.2f} s")
+    print(f"ingest's rate by that of reading: {medians['read'] / medians['ingest']:.2f}")
+
+
+def _fleet(settings: Settings, nodes: int, records: int) -> Iterator[Record]:
+    plan = plan_for(settings, nodes=nodes, max_events=records, registry=False)
+    return islice(Fleet(plan, routes_of(load_catalogue())), records)
+
+
+def _on_its_way(record: Record) -> KafkaRecord:
+    return KafkaRecord(record.topic, record.value, record.key, record.headers)
+
+
+def _cut(archive: PageArchive, now: datetime) -> Cut:
+    with open_consumer(archive.settings) as consumer:
+        cut = plan_cut(consumer, input_topics(), {}, archive.index.head(), now, 10**9)
+    assert cut is not None
+    return cut
+
+
+def _job(archive: PageArchive, cut: Cut, now: datetime) -> ingest.IngestJob:
+    return ingest.IngestJob(
+        settings=archive.settings,
+        domain=archive.domain,
+        store_url=archive.store.url,
+        batch_id=uuid4(),
+        cut=cut,
+        topics=input_topics(),
+        rules=intake_rules(archive.settings, None),
+        buckets=archive.buckets,
+        read_at=now,
+    )
+
+
+def _forget(archive: PageArchive) -> None:
+    """Let the log begin anew."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        cursor.execute(
+            "TRUNCATE logs, pages, log_cuts, cut_ranges, consumer_cursors, event_ledger,"
+            " parked_records CASCADE"
+        )
+    archive.index.begin(archive.buckets)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()
