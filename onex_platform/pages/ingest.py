@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules
@@ -185,14 +186,22 @@ def _admitter(job: IngestJob) -> ArrowTask:
 
 
 def _packs(entries: pa.Table) -> Iterator[pa.RecordBatch]:
-    numbers = entries["bucket"].to_numpy()
-    for bucket in np.unique(numbers):
+    for bucket, part in _by_bucket(entries, entries["bucket"].to_numpy()):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, ENTRY_SCHEMA) as stream:
-            stream.write_table(entries.filter(pa.array(numbers == bucket)).combine_chunks())
+            stream.write_table(part)
         yield pa.RecordBatch.from_pydict(
-            {"bucket": [int(bucket)], "entries": [sink.getvalue().to_pybytes()]}, _PACK
+            {"bucket": [bucket], "entries": [sink.getvalue().to_pybytes()]}, _PACK
         )
+
+
+def _by_bucket(rows: pa.Table, numbers: NDArray[np.int32]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each bucket; gathered once, because a filter for each would pass all of them."""
+    order = np.argsort(numbers, kind="stable")
+    gathered = rows.take(pa.array(order)).combine_chunks()
+    buckets, starts = np.unique(numbers[order], return_index=True)
+    for bucket, start, end in zip(buckets, starts, [*starts[1:], len(order)], strict=True):
+        yield int(bucket), gathered.slice(start, end - start)
 
 
 def _unpacked(packs: Iterable[pa.RecordBatch]) -> pa.Table:
@@ -268,10 +277,12 @@ def _write_task(
 
 def _pages(job: IngestJob, events: pa.Table, one_page: bool) -> Iterator[EncodedPage]:
     """The task's events as pages: one for all its buckets, or one for each."""
-    numbers = np.array([bucket_of(item, job.buckets) for item in events["entity_id"].to_pylist()])
+    numbers = np.array(
+        [bucket_of(item, job.buckets) for item in events["entity_id"].to_pylist()], np.int32
+    )
     writer = PageWriter()
-    for bucket in np.unique(numbers):
-        writer.add(int(bucket), events.filter(pa.array(numbers == bucket)))
+    for bucket, part in _by_bucket(events, numbers):
+        writer.add(bucket, part)
         if not one_page:
             yield _finish(job, writer)
             writer = PageWriter()
