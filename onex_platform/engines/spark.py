@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from onex_platform.engines import spark_worker
 from onex_platform.errors import InfraConnectionError
 from onex_platform.settings import KafkaSettings, Settings
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = "127.0.0.1"
-# Where the stations that run on Spark are known, and so what their workers import.
-_WORKERS = "onex_platform.pipeline.spark_worker"
 
 
 def spark_properties(settings: Settings, jars: list[str]) -> dict[str, str]:
@@ -31,7 +30,7 @@ def spark_properties(settings: Settings, jars: list[str]) -> dict[str, str]:
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
-        "spark.python.daemon.module": _WORKERS,
+        "spark.python.daemon.module": spark_worker.MODULE,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

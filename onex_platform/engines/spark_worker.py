@@ -18,6 +18,9 @@ from collections.abc import Iterable
 from importlib import import_module
 from zipimport import zipimporter
 
+# The daemon to start: it stands where everything is known that runs on Spark.
+MODULE = "onex_platform.pipeline.spark_worker"
+
 
 class _Collector:
     """Stands in for the `gc` module in Spark's daemon."""
