@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -60,8 +61,8 @@ def to_table(rows: Iterable[ModelRegistrationProjection]) -> pa.Table:
     ordered = sorted(rows, key=lambda row: row.entity_id.bytes)
     return pa.table(
         [
-            pa.array([_stored(name, getattr(row, name)) for row in ordered], type=field_type)
-            for name, field_type in zip(STATE_SCHEMA.names, STATE_SCHEMA.types, strict=True)
+            pa.array(_stored(field, map(attrgetter(field.name), ordered)), type=field.type)
+            for field in STATE_SCHEMA
         ],
         schema=STATE_SCHEMA,
     )
@@ -79,10 +80,12 @@ def to_projection(columns: dict[str, Any]) -> ModelRegistrationProjection:
     )
 
 
-def _stored(name: str, value: Any) -> Any:
-    if isinstance(value, UUID):
-        return value.bytes
-    return to_json(value).decode() if name in _JSON else value
+def _stored(field: pa.Field, values: Iterable[Any]) -> list[Any]:
+    if field.name in _JSON:
+        return [to_json(value).decode() for value in values]
+    if field.type == _ID:
+        return [value and value.bytes for value in values]
+    return list(values)
 
 
 def _restored(name: str, value: Any) -> Any:

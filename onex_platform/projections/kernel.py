@@ -30,7 +30,7 @@ from onex_platform.domain.payloads import IntrospectionPayload, RegistrationFail
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.pages.schema import provenance_of, to_event, uuid_of
-from onex_platform.projections.steps import NO_EPOCH, Chunk, Step
+from onex_platform.projections.steps import NO_EPOCH, Chunk
 
 Kind = EnumEventKind
 
@@ -49,6 +49,10 @@ _CAUSES = frozenset(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _KEPT = object()  # stands in a life for an event whose values the node keeps already
+
+# Every field that is not always set, as it stands in a row where nothing set it.
+_NOTHING: dict[str, Any] = {}
+_BLANK = ModelRegistrationProjection.model_construct(**_NOTHING)
 
 _DESCRIPTION = ("payload", "node_id", "tenant")
 _FAILURE = ("payload",)
@@ -173,44 +177,44 @@ class BucketFold:
         verdicts, tenants, nodes = self._verdicts, chunk.tenants, self._nodes
         entity, node, entity_id = -1, _Node(), b""
         for step in chunk.steps():
-            if step.entity != entity:
-                entity, entity_id = step.entity, chunk.entity_ids[step.entity]
+            code, kind, position, tenant, epoch, occurred_at, deadline, retry, times, source = step
+            if code != entity:
+                entity, entity_id = code, chunk.entity_ids[code]
                 node = nodes.get(entity_id) or nodes.setdefault(entity_id, _Node())
                 touched.append(node)
             verdict = machine.step(
                 node.life,
-                step.kind,
-                step.position,
-                tenants[step.tenant],
-                None if step.epoch == NO_EPOCH else step.epoch,
-                step.occurred_at,
-                step.deadline,
-                bool(step.retry_eligible),
-                step.source,
+                kind,
+                position,
+                tenants[tenant],
+                None if epoch == NO_EPOCH else epoch,
+                occurred_at,
+                deadline,
+                bool(retry),
+                source,
             )
-            verdicts[verdict] += step.times
+            verdicts[verdict] += times
             if verdict == machine.APPLIED:
-                if step.kind == _HEARTBEAT:
+                if kind == _HEARTBEAT:
                     node.beaten = True
-                elif node.life.position == step.position:
+                elif node.life.position == position:
                     node.wide = True
-                if self._live and step.kind in _DECLARED:
-                    self._announce(chunk.row(step.source))
+                if self._live and kind in _DECLARED:
+                    self._announce(chunk.row(source))
             elif self._live and verdict in _REFUSED:
-                row = chunk.row(step.source)
-                self.refused.append(Refused(row, node.life.state, verdict, step.times))
-            if self._decider is not None and _may_decide(node.life, step, verdict):
-                self._decide(entity_id, node, chunk, step)
+                self.refused.append(Refused(chunk.row(source), node.life.state, verdict, times))
+            if self._decider is not None and _may_decide(node.life, kind, verdict):
+                self._decide(entity_id, node, chunk, source)
         return touched
 
     def _announce(self, row: dict[str, Any]) -> None:
         if is_declared(Kind(row["kind"]), row["topic"], row["cause_id"]):
             self.announced.append(to_event(row, self._domain))
 
-    def _decide(self, entity_id: bytes, node: _Node, chunk: Chunk, step: Step) -> None:
+    def _decide(self, entity_id: bytes, node: _Node, chunk: Chunk, source: int) -> None:
         decider = cast("Decider", self._decider)
         self._keep_texts(chunk, [node])
-        event = to_event(chunk.row(step.source), self._domain)
+        event = to_event(chunk.row(source), self._domain)
         row = None
         if node.life.state != machine.UNKNOWN:
             row = self._row_of(entity_id, node)
@@ -268,17 +272,17 @@ class BucketFold:
             values |= failed(cast("RegistrationFailedPayload", payload))
         if node.base is not None:
             return node.base.model_copy(update=values)
-        return ModelRegistrationProjection(
-            entity_id=UUID(bytes=entity_id), domain=self._domain, **values
-        )
+        # Nothing is validated again: the values come from events that were, when they were read.
+        values["entity_id"], values["domain"] = UUID(bytes=entity_id), self._domain
+        return _BLANK.model_copy(update=values)
 
 
-def _may_decide(life: machine.NodeLife, step: Step, verdict: int) -> bool:
+def _may_decide(life: machine.NodeLife, kind: int, verdict: int) -> bool:
     """Whether the decider could have an answer; asking it costs a row and an event."""
-    if step.kind == _HEARTBEAT:
+    if kind == _HEARTBEAT:
         over = life.state == machine.UNKNOWN or life.is_over()
         return over and verdict != machine.FOREIGN
-    return verdict == machine.APPLIED and step.kind in _CAUSES
+    return verdict == machine.APPLIED and kind in _CAUSES
 
 
 def _news(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,20 +34,11 @@ _BARE_BEAT: dict[str, Any] = {
 }
 
 
-class Step(NamedTuple):
-    """One step of the machine. `source` is the row it stands for: of the changes, or, counted down
-    from -1, of the heartbeats (the first of its run)."""
-
-    entity: int
-    kind: int
-    position: int
-    tenant: int
-    epoch: int  # NO_EPOCH: the event names none
-    occurred_at: int
-    deadline: int
-    retry_eligible: int
-    times: int  # how many events the step stands for
-    source: int
+# One step of the machine, a plain tuple because there are millions: entity, kind, position, tenant,
+# epoch (NO_EPOCH: the event names none), occurred_at, deadline, retry_eligible, how many events it
+# stands for, and its source: a row of the changes or, counted down from -1, of the heartbeats (the
+# first of its run).
+Step = tuple[int, int, int, int, int, int, int, int, int, int]
 
 
 class Chunk:
@@ -69,8 +60,8 @@ class Chunk:
             self.changes["entity_id"], beats["entity_id"]
         )
         self.tenants, change_tenant, beat_tenant = _coded(self.changes["tenant"], beats["tenant"])
-        self._change_columns = (change_entity, change_tenant)
-        self._beat_columns = (beat_entity, beat_tenant)
+        self._change_codes = (change_entity, change_tenant)
+        self._beat_codes = (beat_entity, beat_tenant)
 
     def row(self, source: int) -> dict[str, Any]:
         """The event behind a step, as a row of a page; of a heartbeat with what was read of it, and
@@ -92,14 +83,38 @@ class Chunk:
 
     def steps(self) -> Iterator[Step]:
         """All steps, entity by entity, in the order of the log."""
-        changes, runs = self._change_steps(), self._runs()
-        columns = [np.concatenate(pair) for pair in zip(changes, runs, strict=True)]
+        changes, beats = self._change_columns(), self._beat_columns()
+        columns = [np.concatenate(pair) for pair in zip(changes, beats, strict=True)]
         order = np.lexsort((columns[2], columns[0]))
-        return map(Step._make, zip(*(column[order].tolist() for column in columns), strict=True))
+        entity, kind, position, tenant, epoch, occurred_at, deadline, retry, source = (
+            column[order] for column in columns
+        )
+        # A change stands alone: its kind and its source tell it from both neighbours.
+        alone = np.where(kind == _HEARTBEAT, -1, source)
+        keys = [entity, tenant, epoch, alone]
+        if self._interval is not None:
+            keys.append(occurred_at // (self._interval // timedelta(microseconds=1)))
+        starts = _run_starts(keys)
+        if not len(starts):
+            return iter(())
+        ends = np.append(starts[1:], len(order)) - 1
+        steps = (
+            entity[starts],
+            kind[starts],
+            position[ends],
+            tenant[starts],
+            epoch[starts],
+            np.maximum.reduceat(occurred_at, starts),
+            np.maximum.reduceat(deadline, starts),
+            retry[starts],
+            ends - starts + 1,
+            source[starts],
+        )
+        return zip(*(column.tolist() for column in steps), strict=True)
 
-    def _change_steps(self) -> tuple[Integers, ...]:
+    def _change_columns(self) -> tuple[Integers, ...]:
         table = self.changes
-        entity, tenant = self._change_columns
+        entity, tenant = self._change_codes
         kind = _integers(pc.index_in(table["kind"], _KIND_NAMES))
         retry = np.zeros(len(table), dtype=np.int64)
         for row in np.flatnonzero(kind == _FAILED):
@@ -113,50 +128,23 @@ class Chunk:
             _integers(table["occurred_at"]),
             _integers(table["deadline"]),
             retry,
-            np.ones(len(table), dtype=np.int64),
             np.arange(len(table)),
         )
 
-    def _runs(self) -> tuple[Integers, ...]:
-        entity, tenant = self._beat_columns
-        position = _integers(self.beats["position"])
-        order = np.lexsort((position, entity))
-        entity, tenant, position = entity[order], tenant[order], position[order]
-        epoch = _integers(self.beats["epoch"], NO_EPOCH)[order]
-        occurred_at = _integers(self.beats["occurred_at"])[order]
-        keys = [entity, tenant, epoch, self._segments(entity, position)]
-        if self._interval is not None:
-            keys.append(occurred_at // (self._interval // timedelta(microseconds=1)))
-        starts = _run_starts(keys)
-        if not len(starts):
-            return tuple(np.zeros((10, 0), dtype=np.int64))
-        ends = np.append(starts[1:], len(order)) - 1
+    def _beat_columns(self) -> tuple[Integers, ...]:
+        table = self.beats
+        entity, tenant = self._beat_codes
         return (
-            entity[starts],
-            np.full(len(starts), _HEARTBEAT, dtype=np.int64),
-            position[ends],
-            tenant[starts],
-            epoch[starts],
-            np.maximum.reduceat(occurred_at, starts),
-            np.maximum.reduceat(_integers(self.beats["deadline"])[order], starts),
-            np.zeros(len(starts), dtype=np.int64),
-            ends - starts + 1,
-            -1 - order[starts],
+            entity,
+            np.full(len(table), _HEARTBEAT, dtype=np.int64),
+            _integers(table["position"]),
+            tenant,
+            _integers(table["epoch"], NO_EPOCH),
+            _integers(table["occurred_at"]),
+            _integers(table["deadline"]),
+            np.zeros(len(table), dtype=np.int64),
+            -1 - np.arange(len(table)),
         )
-
-    def _segments(self, entity: Integers, position: Integers) -> Integers:
-        """How many changes of its node come before each heartbeat."""
-        changed_entity, _ = self._change_columns
-        changed_position = _integers(self.changes["position"])
-        marks = (
-            np.concatenate([changed_entity, entity]),
-            np.concatenate([changed_position, position]),
-        )
-        order = np.lexsort((marks[1], marks[0]))
-        is_change = order < len(changed_entity)
-        before = np.empty(len(order), dtype=np.int64)
-        before[order] = np.cumsum(is_change)
-        return before[len(changed_entity) :]
 
 
 def _run_starts(keys: list[Integers]) -> Integers:
