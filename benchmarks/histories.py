@@ -7,10 +7,11 @@ them are PostgreSQL's.
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -23,7 +24,7 @@ from onex_platform.domain.deadlines import Durations
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive, input_topics, intake_rules
 from onex_platform.pages.entry import admit_batch, events_of, parked_of
-from onex_platform.pages.format import EnumPageReason, PageWriter
+from onex_platform.pages.format import EnumPageReason, PageMetadata, PageWriter
 from onex_platform.pages.index import StoredPage, insert_pages
 from onex_platform.pages.numbering import enter_log
 from onex_platform.pages.store import PageStore, page_key
@@ -54,7 +55,7 @@ def simulate(path: Path, nodes: int, events: int) -> Path:
     return path
 
 
-class _Destination(NamedTuple):
+class Destination(NamedTuple):
     """What a process must know to write a cut."""
 
     settings: Settings
@@ -63,26 +64,40 @@ class _Destination(NamedTuple):
     buckets: int
 
 
-def enter(pool: Executor, archive: PageArchive, history: Path, cut_events: int) -> None:
-    """Make the history the archive's log: cut after cut, a page per bucket, as ingest does."""
+def write_log(pool: Executor, to: Destination, history: Path, cut_events: int) -> list[StoredPage]:
+    """The history as pages: cut after cut, a page per bucket, as ingest writes them."""
     file = pq.ParquetFile(history)
     sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
     cut_of_group = np.cumsum([0, *sizes[:-1]]) // cut_events
     firsts = np.unique(cut_of_group, return_index=True)[1].tolist()
     cuts = list(pairwise([*firsts, len(sizes)]))
-    destination = _Destination(archive.settings, archive.domain, archive.store.url, archive.buckets)
-    pages = [
-        page
-        for written in pool.map(partial(_enter_cut, destination, history), cuts)
-        for page in written
+    return list(chain.from_iterable(pool.map(partial(_write_cut, to, history), cuts)))
+
+
+def save_index(pages: list[StoredPage], path: Path) -> None:
+    """Leave the list of a log's pages for another run of the benchmark."""
+    path.write_text(
+        json.dumps([[page.metadata.model_dump(mode="json"), *page[1:]] for page in pages])
+    )
+
+
+def load_index(path: Path) -> list[StoredPage]:
+    return [
+        StoredPage(PageMetadata.model_validate(about), *rest)
+        for about, *rest in json.loads(path.read_text())
     ]
+
+
+def enter(archive: PageArchive, pages: list[StoredPage]) -> None:
+    """Make the pages the archive's log."""
     with transaction(archive.engine, archive.breaker) as cursor:
         insert_pages(cursor, pages)
         end = max(page.metadata.end_time for page in pages) + timedelta(seconds=1)
-        cursor.execute("UPDATE logs SET head = %s WHERE domain = %s", [_tick(end), archive.domain])
+        head = end.replace(microsecond=0)
+        cursor.execute("UPDATE logs SET head = %s WHERE domain = %s", [head, archive.domain])
 
 
-def _enter_cut(to: _Destination, history: Path, groups: tuple[int, int]) -> list[StoredPage]:
+def _write_cut(to: Destination, history: Path, groups: tuple[int, int]) -> list[StoredPage]:
     rules = intake_rules(to.settings, None)
     topics, read_at = input_topics(), datetime.now(UTC)
     table = pq.ParquetFile(history).read_row_groups(list(range(*groups)))
@@ -111,7 +126,3 @@ def _enter_cut(to: _Destination, history: Path, groups: tuple[int, int]) -> list
             store.create(key, page.data)
             pages.append(StoredPage(page.metadata, key, len(page.data), page.checksum))
     return pages
-
-
-def _tick(moment: datetime) -> datetime:
-    return moment.replace(microsecond=0)

@@ -42,7 +42,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.histories import enter, simulate
+from benchmarks.histories import (
+    Destination,
+    enter,
+    load_index,
+    save_index,
+    simulate,
+    write_log,
+)
 from onex_platform import stack
 from onex_platform.domain.batch import replay
 from onex_platform.domain.payloads import ModelNodeCapabilities
@@ -333,7 +340,9 @@ CONTESTANTS: dict[str, Callable[[Place], Figures]] = {
 @click.option("--cut-events", default=1_000_000, show_default=True, help="Events per cut.")
 @click.option("--rounds", default=3, show_default=True, help="Warm rounds of the fast ones.")
 @click.option("--only", multiple=True, type=click.Choice(list(CONTESTANTS)))
-@click.option("--histories", type=Path, help="Keep simulated histories here, and use those there.")
+@click.option(
+    "--histories", type=Path, help="Keep histories and their pages here, and use those there."
+)
 def main(
     events: tuple[int, ...],
     nodes: int,
@@ -343,32 +352,38 @@ def main(
     histories: Path | None,
 ) -> None:
     spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as scratch, _database(scratch) as settings:
-        found: dict[int, Figures] = {}
-        for size in events:
-            place = Place(settings, f"registration-{size}", Path(scratch), rounds)
-            with ProcessPoolExecutor(CORES, spawn) as pool:
-                _make_log(pool, place, histories or Path(scratch), nodes, size, cut_events)
-            found[size] = Figures()
-            for name in only or CONTESTANTS:
-                with ProcessPoolExecutor(1, spawn) as alone:
-                    figures = alone.submit(CONTESTANTS[name], place).result()
-                found[size].seconds |= figures.seconds
-                found[size].megabytes |= figures.megabytes
-            report(place, size, found[size])
-        if len(found) > 1:
-            report_growth(found)
+    with tempfile.TemporaryDirectory() as scratch:
+        logs = histories or Path(scratch)
+        with _database(scratch, logs) as settings:
+            found: dict[int, Figures] = {}
+            for size in events:
+                place = Place(settings, f"fleet-{nodes}-{size}", Path(scratch), rounds)
+                with ProcessPoolExecutor(CORES, spawn) as pool:
+                    _make_log(pool, place, logs, nodes, size, cut_events)
+                found[size] = Figures()
+                for name in only or CONTESTANTS:
+                    with ProcessPoolExecutor(1, spawn) as alone:
+                        figures = alone.submit(CONTESTANTS[name], place).result()
+                    found[size].seconds |= figures.seconds
+                    found[size].megabytes |= figures.megabytes
+                report(place, size, found[size])
+            if len(found) > 1:
+                report_growth(found)
 
 
 def _make_log(
     pool: ProcessPoolExecutor, place: Place, folder: Path, nodes: int, events: int, cut_events: int
 ) -> None:
     history = folder / f"history-{nodes}-{events}.parquet"
+    index = folder / f"index-{nodes}-{events}-{cut_events}.json"
     if not history.exists():
         pool.submit(simulate, history, nodes, events).result()
     with open_archive(place.settings, place.domain) as archive:
-        enter(pool, archive, history, cut_events)
-        pages = list(archive.index.entries())
+        if not index.exists():
+            to = Destination(archive.settings, archive.domain, archive.store.url, archive.buckets)
+            save_index(write_log(pool, to, history, cut_events), index)
+        pages = load_index(index)
+        enter(archive, pages)
     megabytes = sum(page.encoded_bytes for page in pages) / 1e6
     print(f"\n{events} events of {nodes} nodes: {len(pages)} pages, {megabytes:.0f} MB")
 
@@ -406,14 +421,14 @@ def report_growth(found: dict[int, Figures]) -> None:
 
 
 @contextmanager
-def _database(folder: str) -> Iterator[Settings]:
-    """Pages and an embedded database of the benchmark's own."""
+def _database(folder: str, logs: Path) -> Iterator[Settings]:
+    """An embedded database of the benchmark's own, beside the pages."""
     user = load_settings()
     own = user.model_copy(
         update={
             "stack": user.stack.model_copy(update={"folder": Path(folder, "stack")}),
             "spark": SparkSettings(master=f"local[{CORES}]"),
-            "pages": PagesSettings(url=str(Path(folder, "pages"))),
+            "pages": PagesSettings(url=str(logs / "pages")),
         }
     )
     with stack.running(own, services=["postgres"]) as settings:
