@@ -15,9 +15,10 @@ after the other, on the same pages, without a decider (the registry's words are 
 - reference: one process, `domain.batch.replay`, a model per event
 
 Each size and each contestant without Spark has a process of its own. Cold is the first fold with
-the start of its session, warm the median of the rounds after it. Memory is the peak of what the
-process, its JVM and its Python workers hold by themselves (shared pages divided), without
-PostgreSQL. All contestants' rows are compared, cell by cell.
+the start of its session, warm the median of the rounds after it. Computed are the seconds that the
+process, its JVM and its Python workers spent on processors, which a busy machine distorts less than
+the wall's; memory is the peak of what these hold (shared pages divided). PostgreSQL's are not in
+either. All contestants' rows are compared, cell by cell.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -91,21 +92,48 @@ class Place(NamedTuple):
 
 @dataclass
 class Figures:
-    """What one size came to: seconds and megabytes by contestant."""
+    """What one size came to, by contestant: wall and processor seconds, megabytes."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    computed: dict[str, float] = field(default_factory=dict)
     megabytes: dict[str, float] = field(default_factory=dict)
 
-    def warm(self, name: str, rounds: int, work: Callable[[], object]) -> None:
-        """The median of the rounds, and their peak of memory."""
-        taken = []
+    def take(self, other: Figures) -> None:
+        self.seconds |= other.seconds
+        self.computed |= other.computed
+        self.megabytes |= other.megabytes
+
+    def warm(
+        self,
+        name: str,
+        rounds: int,
+        work: Callable[[], object],
+        prepare: Callable[[], object] = lambda: None,
+    ) -> None:
+        """The medians of the rounds, and their peak of memory."""
+        taken, computed = [], []
         with peak_memory() as memory:
             for _ in range(rounds):
-                started = time.perf_counter()
+                prepare()
+                before, started = processor_seconds(), time.perf_counter()
                 work()
                 taken.append(time.perf_counter() - started)
+                computed.append(processor_seconds() - before)
         self.seconds[name] = statistics.median(taken)
+        self.computed[name] = statistics.median(computed)
         self.megabytes[name] = memory[0]
+
+
+def processor_seconds() -> float:
+    """What this process, its JVM and its Python workers have computed; hardly changed by what else
+    the machine does."""
+    total = 0.0
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 @contextmanager
@@ -118,10 +146,8 @@ def peak_memory() -> Iterator[list[float]]:
         while not done.wait(0.25):
             held = 0
             for process in (me, *me.children(recursive=True)):
-                try:
+                with suppress(psutil.Error):
                     held += process.memory_full_info().pss
-                except psutil.Error:
-                    continue
             peak[0] = max(peak[0], held / 1e6)
 
     watcher = threading.Thread(target=watch)
@@ -181,16 +207,9 @@ def _batches(place: Place, archive: PageArchive, spark: SparkSession, figures: F
         assert folded is not None
         assert folded.committed
 
-    taken = []
-    with peak_memory() as memory, mock.patch.object(reducer, "_commit", timed_commit):
-        for _ in range(place.rounds):
-            _forget_rows(archive)
-            started = time.perf_counter()
-            batch()
-            taken.append(time.perf_counter() - started)
-    figures.seconds["batch"] = statistics.median(taken)
+    with mock.patch.object(reducer, "_commit", timed_commit):
+        figures.warm("batch", place.rounds, batch, prepare=lambda: _forget_rows(archive))
     figures.seconds["of it the commit"] = statistics.median(commits)
-    figures.megabytes["batch"] = memory[0]
 
 
 def _forget_rows(archive: PageArchive) -> None:
@@ -364,8 +383,7 @@ def main(
                 for name in only or CONTESTANTS:
                     with ProcessPoolExecutor(1, spawn) as alone:
                         figures = alone.submit(CONTESTANTS[name], place).result()
-                    found[size].seconds |= figures.seconds
-                    found[size].megabytes |= figures.megabytes
+                    found[size].take(figures)
                 report(place, size, found[size])
             if len(found) > 1:
                 report_growth(found)
@@ -390,14 +408,16 @@ def _make_log(
 
 def report(place: Place, events: int, figures: Figures) -> None:
     for name, seconds in figures.seconds.items():
-        memory = figures.megabytes.get(name)
-        held = f"{memory:7.0f} MB" if memory else ""
-        print(f"  {name:<18} {seconds:8.2f} s {events / seconds:12,.0f} events/s {held}")
-    fold = figures.seconds.get("fold")
-    if fold:
-        for name in ("reference", "step by step", "Polars", "read by tasks", "read"):
-            if name in figures.seconds:
-                print(f"  the fold's rate by that of {name!r}: {figures.seconds[name] / fold:.2f}")
+        line = f"  {name:<18} {seconds:8.2f} s {events / seconds:12,.0f} events/s"
+        if name in figures.megabytes:
+            line += f" {figures.computed[name]:8.2f} s computed {figures.megabytes[name]:7.0f} MB"
+        print(line)
+    for name in ("reference", "step by step", "Polars", "read by tasks", "read"):
+        if {name, "fold"} <= figures.computed.keys():
+            wall, computed = (
+                taken[name] / taken["fold"] for taken in (figures.seconds, figures.computed)
+            )
+            print(f"  the fold's rate by that of {name!r}: {wall:.2f} (computed: {computed:.2f})")
     kept = [
         name
         for name in ("fold", "batch", "Polars", "step by step", "reference")
@@ -413,11 +433,19 @@ def report(place: Place, events: int, figures: Figures) -> None:
 def report_growth(found: dict[int, Figures]) -> None:
     small, large = sorted(found)[-2:]
     print(f"\nfrom {small} to {large} events")
-    for name in found[large].seconds:
-        seconds = found[large].seconds[name] / found[small].seconds[name]
-        held = found[small].megabytes.get(name)
-        memory = f", {found[large].megabytes[name] / held:.2f} times the memory" if held else ""
-        print(f"  {name:<18} {seconds:.2f} times the seconds{memory}")
+    for name in found[large].computed:
+        wall, computed, memory = (
+            one[name] / other[name]
+            for one, other in (
+                (found[large].seconds, found[small].seconds),
+                (found[large].computed, found[small].computed),
+                (found[large].megabytes, found[small].megabytes),
+            )
+        )
+        print(
+            f"  {name:<18} {wall:.2f} times the seconds (computed: {computed:.2f}), "
+            f"{memory:.2f} times the memory"
+        )
 
 
 @contextmanager
