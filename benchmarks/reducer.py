@@ -23,26 +23,22 @@ either. All contestants' rows are compared, cell by cell.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 import click
-import psutil
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks.comparison import canonical, differing_cells
 from benchmarks.histories import (
     Destination,
     enter,
@@ -51,9 +47,9 @@ from benchmarks.histories import (
     simulate,
     write_log,
 )
+from benchmarks.measuring import Figures
 from onex_platform import stack
 from onex_platform.domain.batch import replay
-from onex_platform.domain.payloads import ModelNodeCapabilities
 from onex_platform.engines.migrations import migrate
 from onex_platform.engines.postgres import transaction
 from onex_platform.engines.spark import open_session
@@ -87,76 +83,10 @@ class Place(NamedTuple):
     def keep(self, name: str, rows: pa.Table) -> None:
         """Leave a contestant's rows for the comparison."""
         rows = rows.select(STATE_SCHEMA.names).sort_by("entity_id")
-        pq.write_table(rows, self.folder / f"{self.domain}-{name}.rows")
+        pq.write_table(rows, self.rows(name))
 
-
-@dataclass
-class Figures:
-    """What one size came to, by contestant: wall and processor seconds, megabytes."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    computed: dict[str, float] = field(default_factory=dict)
-    megabytes: dict[str, float] = field(default_factory=dict)
-
-    def take(self, other: Figures) -> None:
-        self.seconds |= other.seconds
-        self.computed |= other.computed
-        self.megabytes |= other.megabytes
-
-    def warm(
-        self,
-        name: str,
-        rounds: int,
-        work: Callable[[], object],
-        prepare: Callable[[], object] = lambda: None,
-    ) -> None:
-        """The medians of the rounds, and their peak of memory."""
-        taken, computed = [], []
-        with peak_memory() as memory:
-            for _ in range(rounds):
-                prepare()
-                before, started = processor_seconds(), time.perf_counter()
-                work()
-                taken.append(time.perf_counter() - started)
-                computed.append(processor_seconds() - before)
-        self.seconds[name] = statistics.median(taken)
-        self.computed[name] = statistics.median(computed)
-        self.megabytes[name] = memory[0]
-
-
-def processor_seconds() -> float:
-    """What this process, its JVM and its Python workers have computed; hardly changed by what else
-    the machine does."""
-    total = 0.0
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
-        with suppress(psutil.Error):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
-
-
-@contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """The most that this process and all below it held at once, in megabytes, for the block."""
-    peak, done = [0.0], threading.Event()
-
-    def watch() -> None:
-        me = psutil.Process()
-        while not done.wait(0.25):
-            held = 0
-            for process in (me, *me.children(recursive=True)):
-                with suppress(psutil.Error):
-                    held += process.memory_full_info().pss
-            peak[0] = max(peak[0], held / 1e6)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
+    def rows(self, name: str) -> Path:
+        return self.folder / f"{self.domain}-{name}.rows"
 
 
 def with_spark(place: Place) -> Figures:
@@ -229,7 +159,7 @@ def polars(place: Place) -> Figures:
         files = [f"{archive.store.url}/{page.key}" for page in archive.index.pages()]
     fold_pages(files)
     figures.warm("Polars", place.rounds, lambda: fold_pages(files))
-    place.keep("Polars", _canonical(fold_pages(files).to_arrow(), place.domain))
+    place.keep("Polars", canonical(fold_pages(files).to_arrow(), place.domain))
     return figures
 
 
@@ -304,45 +234,6 @@ def _count_of(job: ReplayJob) -> Any:
 
 def into_nothing(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
-
-
-def _canonical(rows: pa.Table, domain: str) -> pa.Table:
-    """Polars' rows as the registry spells them: its JSON is the sender's, ours is the model's."""
-    columns = {name: rows[name] for name in rows.column_names}
-    columns["domain"] = pa.array([domain] * len(rows), pa.string())
-    for name in ("capabilities", "endpoints", "metadata"):
-        columns[name] = pa.array([_respelled(name, text) for text in rows[name].to_pylist()])
-    return pa.table(
-        [columns[field.name].cast(field.type) for field in STATE_SCHEMA], schema=STATE_SCHEMA
-    )
-
-
-def _respelled(name: str, text: str | None) -> str:
-    value = json.loads(text or "{}")
-    if name == "capabilities":
-        return ModelNodeCapabilities.model_validate(value).model_dump_json()
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def differing_cells(place: Place, one: str, other: str) -> int:
-    """In how many cells two contestants differ; a row that one lacks counts whole."""
-    tables = [pq.read_table(place.folder / f"{place.domain}-{name}.rows") for name in (one, other)]
-    if len(tables[0]) != len(tables[1]):
-        return abs(len(tables[0]) - len(tables[1])) * len(STATE_SCHEMA)
-    differing = 0
-    for name in STATE_SCHEMA.names:
-        left, right = (table[name].combine_chunks() for table in tables)
-        if name in ("capabilities", "endpoints", "metadata"):
-            left, right = (
-                pa.array([json.dumps(json.loads(t), sort_keys=True) for t in side.to_pylist()])
-                for side in (left, right)
-            )
-        same = pc.or_(
-            pc.fill_null(pc.equal(left, right), False),
-            pc.and_(pc.is_null(left), pc.is_null(right)),
-        )
-        differing += pc.sum(pc.invert(same)).as_py() or 0
-    return differing
 
 
 CONTESTANTS: dict[str, Callable[[Place], Figures]] = {
@@ -421,7 +312,7 @@ def report(place: Place, events: int, figures: Figures) -> None:
     kept = [
         name
         for name in ("fold", "batch", "Polars", "step by step", "reference")
-        if (place.folder / f"{place.domain}-{name}.rows").exists()
+        if place.rows(name).exists()
     ]
     for name in kept[1:]:
         print(

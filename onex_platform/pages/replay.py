@@ -37,6 +37,10 @@ class PageRef(NamedTuple):
         """Whether it has events of the bucket, or of any if None."""
         return bucket is None or any(group.bucket == bucket for group in self.metadata.row_groups)
 
+    def lies_within(self, start: int, end: int) -> bool:
+        """Whether all its positions are from `start` on and below `end`."""
+        return start <= self.metadata.min_position and self.metadata.max_position < end
+
     def events_of(self, bucket: int | None) -> int:
         """How many events of the bucket it has, or of all if None."""
         return sum(
@@ -118,13 +122,17 @@ def read_chunk(
                 beats.append(
                     read_page(file, about, bucket=bucket, beats=True, columns=beat_columns)
                 )
-    return LogChunk(
-        _within(changes, start, end, LOG_SCHEMA.names), _within(beats, start, end, beat_columns)
-    )
+    chunk = LogChunk(_joined(changes, LOG_SCHEMA.names), _joined(beats, beat_columns))
+    if all(page.lies_within(start, end) for page in pages):
+        return chunk
+    return LogChunk(*(_within(events, start, end) for events in chunk))
 
 
-def _within(tables: list[pa.Table], start: int, end: int, columns: Iterable[str]) -> pa.Table:
+def _joined(tables: list[pa.Table], columns: Iterable[str]) -> pa.Table:
     schema = pa.schema([LOG_SCHEMA.field(name) for name in columns])
-    events = pa.concat_tables([schema.empty_table(), *tables])
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def _within(events: pa.Table, start: int, end: int) -> pa.Table:
     position = events["position"]
     return events.filter(pc.and_(pc.greater_equal(position, start), pc.less(position, end)))
