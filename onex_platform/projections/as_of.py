@@ -18,7 +18,7 @@ from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.schema import bucket_of
 from onex_platform.pages.store import PageStore
-from onex_platform.projections.columns import STATE_SCHEMA, to_projection, to_table
+from onex_platform.projections.columns import STATE_SCHEMA, to_projection
 from onex_platform.projections.history import known_position, nearest_state
 from onex_platform.projections.replaying import (
     ReplayJob,
@@ -60,7 +60,7 @@ def state_frame(spark: SparkSession, job: ReplayJob, tasks: int) -> DataFrame:
     def fold(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
         store = PageStore(job.store_url)
         for bucket in buckets:
-            yield from to_table(replay_bucket(job, store, bucket).rows()).to_batches()
+            yield from replay_bucket(job, store, bucket).table().to_batches()
 
     return by_bucket(spark, job.buckets, tasks, fold, STATE_SCHEMA)
 

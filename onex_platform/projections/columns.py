@@ -5,7 +5,7 @@ The columns are the domain columns; `row_version` belongs to publication and has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
@@ -62,6 +62,22 @@ def to_table(rows: Iterable[ModelRegistrationProjection]) -> pa.Table:
     return pa.table(
         [
             pa.array(_stored(field, map(attrgetter(field.name), ordered)), type=field.type)
+            for field in STATE_SCHEMA
+        ],
+        schema=STATE_SCHEMA,
+    )
+
+
+def from_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
+    """Values as the fold has them (ids as bytes, instants as microseconds), in any order."""
+    return pa.table(
+        [
+            pa.array(
+                [to_json(value).decode() for value in columns[field.name]]
+                if field.name in _JSON
+                else columns[field.name],
+                type=pa.int64() if field.type == _TIME else field.type,
+            ).cast(field.type)
             for field in STATE_SCHEMA
         ],
         schema=STATE_SCHEMA,

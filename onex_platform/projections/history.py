@@ -130,8 +130,8 @@ def unwritten_hours(archive: PageArchive) -> Iterator[datetime]:
 def _writer(job: ReplayJob, prefix: str) -> BucketWork:
     def write(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
         store = PageStore(job.store_url)
-        rows = ((bucket, replay_bucket(job, store, bucket).rows()) for bucket in buckets)
-        file = write_state(store, prefix, rows)
+        tables = ((bucket, replay_bucket(job, store, bucket).table()) for bucket in buckets)
+        file = write_state(store, prefix, tables)
         if file is not None:
             yield pa.RecordBatch.from_pylist([{"file": file.model_dump_json()}], _REPORT)
 

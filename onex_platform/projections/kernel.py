@@ -28,8 +28,9 @@ from onex_platform.domain.fold import LIFE_FIELDS, Changes, changed, described, 
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.payloads import IntrospectionPayload, RegistrationFailedPayload
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.domain.states import EnumOutcome
+from onex_platform.domain.states import EnumNodeType, EnumOutcome
 from onex_platform.pages.schema import provenance_of, to_event, uuid_of
+from onex_platform.projections.columns import from_columns, to_table
 from onex_platform.projections.steps import NO_EPOCH, Chunk
 
 Kind = EnumEventKind
@@ -55,8 +56,16 @@ _NOTHING: dict[str, Any] = {}
 _BLANK = ModelRegistrationProjection.model_construct(**_NOTHING)
 
 _DESCRIPTION = ("payload", "node_id", "tenant")
+_DESCRIBED = tuple(described(IntrospectionPayload(node_id="", node_type=EnumNodeType.EFFECT), None))
 _FAILURE = ("payload",)
 _ORIGIN = ("event_id", "correlation_id", "topic", "partition", "offset")
+_ORIGIN_NAMES = (
+    "last_applied_event_id",
+    "correlation_id",
+    "last_applied_topic",
+    "last_applied_partition",
+    "last_applied_offset",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +169,45 @@ class BucketFold:
 
     def rows(self) -> Iterator[ModelRegistrationProjection]:
         """Every row of the bucket as it stands after the chunks, changed or not."""
-        for entity_id, node in self._nodes.items():
+        return self._rows_of(self._nodes)
+
+    def _rows_of(self, nodes: dict[bytes, _Node]) -> Iterator[ModelRegistrationProjection]:
+        for entity_id, node in nodes.items():
             if node.base is not None and not (node.wide or node.beaten):
                 yield node.base
             elif node.life.state != machine.UNKNOWN:
                 yield self._row_of(entity_id, node)
+
+    def table(self) -> pa.Table:
+        """`rows` as columns, sorted by node; those of new nodes without a model for each."""
+        held: dict[bytes, _Node] = {}
+        new: dict[bytes, _Node] = {}
+        for entity_id, node in self._nodes.items():
+            if node.base is not None:
+                held[entity_id] = node
+            elif node.life.state != machine.UNKNOWN:
+                new[entity_id] = node
+        tables = [to_table(self._rows_of(held)), self._columns_of(new)]
+        return pa.concat_tables(tables).sort_by("entity_id")
+
+    def _columns_of(self, new: dict[bytes, _Node]) -> pa.Table:
+        lives = [node.life for node in new.values()]
+        said = [_described(*cast("Any", node.description)) for node in new.values()]
+        failures = [_failed(node) for node in new.values()]
+        origins = [cast("Any", node.origin) for node in new.values()]
+        columns: dict[str, list[Any]] = {
+            name: [getattr(life, name) for life in lives] for name in LIFE_FIELDS
+        }
+        columns |= {name: [values[name] for values in said] for name in _DESCRIBED}
+        columns |= {name: [values[name] for values in failures] for name in failed(None)}
+        columns |= {
+            name: [values[place] for values in origins] for place, name in enumerate(_ORIGIN_NAMES)
+        }
+        columns["entity_id"] = list(new)
+        columns["domain"] = [self._domain] * len(new)
+        columns["current_state"] = [machine.STATES[life.state] for life in lives]
+        columns["last_applied_sequence"] = [life.position for life in lives]
+        return from_columns(columns)
 
     def withdraw(self, event_ids: Container[UUID]) -> None:
         """Take back requests, which changed nothing, that turn out to have been made before."""
@@ -265,11 +308,8 @@ class BucketFold:
             values |= _changed(*node.origin)
         if node.description is not None:
             values |= _described(*node.description)
-        if life.failed_by is None:
-            values |= failed(None)
-        elif node.failure is not None:
-            payload = parse_payload(Kind.REGISTRATION_FAILED, from_json(node.failure[0]))
-            values |= failed(cast("RegistrationFailedPayload", payload))
+        if life.failed_by is None or node.failure is not None:
+            values |= _failed(node)
         if node.base is not None:
             return node.base.model_copy(update=values)
         # Nothing is validated again: the values come from events that were, when they were read.
@@ -305,6 +345,14 @@ def _changed(
 ) -> Changes:
     source = provenance_of({"topic": topic, "partition": partition, "offset": offset})
     return changed(UUID(bytes=event_id), source, uuid_of(correlation_id))
+
+
+def _failed(node: _Node) -> Changes:
+    """What the last failure of a node left in it; nothing if a new life began since."""
+    if node.life.failed_by is None or node.failure is None:
+        return failed(None)
+    payload = parse_payload(Kind.REGISTRATION_FAILED, from_json(node.failure[0]))
+    return failed(cast("RegistrationFailedPayload", payload))
 
 
 def _described(payload: str, node_id: str, tenant: str) -> Changes:

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.pages.format import checksum_of
 from onex_platform.pages.store import PageExistsError, PageStore
-from onex_platform.projections.columns import STATE_SCHEMA, to_table
+from onex_platform.projections.columns import STATE_SCHEMA
 
 _NAME_DIGITS = 32
 
@@ -47,14 +46,13 @@ class StateFile(BaseModel):
 def write_state(
     store: PageStore,
     prefix: str,
-    buckets: Iterable[tuple[int, Iterable[ModelRegistrationProjection]]],
+    buckets: Iterable[tuple[int, pa.Table]],
 ) -> StateFile | None:
     """Store the rows of some buckets as one file; None if there are none."""
     buffer = io.BytesIO()
     groups = []
     with pq.ParquetWriter(buffer, STATE_SCHEMA, compression="zstd") as writer:
-        for bucket, rows in buckets:
-            table = to_table(rows)
+        for bucket, table in buckets:
             if len(table):
                 writer.write_table(table, row_group_size=len(table))
                 groups.append(StateGroup(bucket, len(table)))

@@ -19,6 +19,7 @@ from onex_platform.domain.order import position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType
 from onex_platform.pages.schema import BEAT_COLUMNS, CAUSE_COLUMNS, to_events, to_table
+from onex_platform.projections.columns import to_table as to_state_table
 from onex_platform.projections.kernel import BucketFold
 from onex_platform_tests.domain.builders import START, at, event
 from onex_platform_tests.domain.histories import records, run_in_cuts
@@ -51,6 +52,7 @@ def test_a_replay_in_any_chunks_gives_the_reference_rows(
     for start, end in pairwise([0, *sorted(chunks), len(live.log)]):
         feed(fold, live.log[start:end])
     assert rows_of(fold) == live.rows
+    assert fold.table() == to_state_table(fold.rows())
     assert {outcome.value: n for outcome, n in fold.outcomes.items()} == live.outcomes
 
 
@@ -73,6 +75,7 @@ def test_a_live_run_in_any_cuts_decides_and_folds_like_the_reference(
         rows |= rows_of(fold)
         facts += fold.facts
         known |= {fact.event_id for fact in fold.facts}
+        assert fold.table() == to_state_table(fold.rows())
     assert rows == live.rows
     in_log = [e for e in live.log if e.cause_id is not None]
     assert sorted(facts, key=str) == sorted(in_log, key=str)
