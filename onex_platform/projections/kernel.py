@@ -217,6 +217,8 @@ class BucketFold:
 
     def _walk(self, chunk: Chunk) -> list[_Node]:
         touched: list[_Node] = []
+        refused: list[tuple[int, int, int, int]] = []
+        declared: list[int] = []
         verdicts, tenants, nodes = self._verdicts, chunk.tenants, self._nodes
         entity, node, entity_id = -1, _Node(), b""
         for step in chunk.steps():
@@ -243,11 +245,15 @@ class BucketFold:
                 elif node.life.position == position:
                     node.wide = True
                 if self._live and kind in _DECLARED:
-                    self._announce(chunk.row(source))
+                    declared.append(source)
             elif self._live and verdict in _REFUSED:
-                self.refused.append(Refused(chunk.row(source), node.life.state, verdict, times))
+                refused.append((source, node.life.state, verdict, times))
             if self._decider is not None and _may_decide(node.life, kind, verdict):
                 self._decide(entity_id, node, chunk, source)
+        for row in chunk.rows(declared):
+            self._announce(row)
+        rows = chunk.rows([source for source, *_ in refused])
+        self.refused += [Refused(row, *how) for row, (_, *how) in zip(rows, refused, strict=True)]
         return touched
 
     def _announce(self, row: dict[str, Any]) -> None:

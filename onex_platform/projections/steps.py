@@ -67,11 +67,21 @@ class Chunk:
         """The event behind a step, as a row of a page; of a heartbeat with what was read of it, and
         with the least that is a payload."""
         if source < 0:
-            row: dict[str, Any] = self.beats.slice(-1 - source, 1).to_pylist()[0]
-            return _BARE_BEAT | {"payload": to_json({"node_id": row.get("node_id")})} | row
+            return _whole_beat(self.beats.slice(-1 - source, 1).to_pylist()[0])
         if self._change_rows is None:
             self._change_rows = self.changes.to_pylist()
         return self._change_rows[source]
+
+    def rows(self, sources: list[int]) -> list[dict[str, Any]]:
+        """The events behind some steps; cheaper than one by one."""
+        if self._change_rows is None:
+            changes = [source for source in sources if source >= 0]
+            taken = iter(self.changes.take(pa.array(changes, pa.int64())).to_pylist())
+        else:
+            taken = iter([self._change_rows[source] for source in sources if source >= 0])
+        beats = [-1 - source for source in sources if source < 0]
+        bare = iter(self.beats.take(pa.array(beats, pa.int64())).to_pylist())
+        return [next(taken) if source >= 0 else _whole_beat(next(bare)) for source in sources]
 
     def values(self, sources: list[int], columns: tuple[str, ...]) -> Iterable[tuple[Any, ...]]:
         """Some columns of the changes at `sources`."""
@@ -85,7 +95,7 @@ class Chunk:
         """All steps, entity by entity, in the order of the log."""
         changes, beats = self._change_columns(), self._beat_columns()
         columns = [np.concatenate(pair) for pair in zip(changes, beats, strict=True)]
-        order = np.lexsort((columns[2], columns[0]))
+        order = _sorted_by(columns[0], columns[2])
         entity, kind, position, tenant, epoch, occurred_at, deadline, retry, source = (
             column[order] for column in columns
         )
@@ -147,6 +157,10 @@ class Chunk:
         )
 
 
+def _whole_beat(row: dict[str, Any]) -> dict[str, Any]:
+    return _BARE_BEAT | {"payload": to_json({"node_id": row.get("node_id")})} | row
+
+
 def _run_starts(keys: list[Integers]) -> Integers:
     if not len(keys[0]):
         return np.zeros(0, dtype=np.int64)
@@ -155,6 +169,16 @@ def _run_starts(keys: list[Integers]) -> Integers:
     for key in keys:
         differs[1:] |= key[1:] != key[:-1]
     return np.flatnonzero(differs)
+
+
+def _sorted_by(entity: Integers, position: Integers) -> Integers:
+    """The order by entity, then by position; small numbers are sorted by their digits."""
+    order = np.argsort(position, kind="stable")
+    codes = entity[order]
+    if len(codes) and codes.max() < 1 << 16:
+        codes = codes.astype(np.uint16)
+    ordered: Integers = order[np.argsort(codes, kind="stable")]
+    return ordered
 
 
 def _coded(one: pa.ChunkedArray, other: pa.ChunkedArray) -> tuple[list[Any], Integers, Integers]:
