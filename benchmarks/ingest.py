@@ -35,6 +35,7 @@ from onex_platform.pages.cuts import Cut, plan_cut
 from onex_platform.settings import Settings
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import plan_for
+from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.records import Record
 from onex_platform.simulate.routes import routes_of
 from onex_platform.topics.catalogue import load_catalogue
@@ -85,7 +86,9 @@ def main(records: int, nodes: int, rounds: int) -> None:
 
 
 def _fleet(settings: Settings, nodes: int, records: int) -> Iterator[Record]:
-    plan = plan_for(settings, nodes=nodes, max_events=records, registry=False)
+    # Malformed records are left out: some are too large for a topic.
+    profile = PROFILES["default"].changed(rates={"malformed": 0.0})
+    plan = plan_for(settings, nodes=nodes, max_events=records, registry=False, profile=profile)
     return islice(Fleet(plan, routes_of(load_catalogue())), records)
 
 

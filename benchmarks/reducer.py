@@ -316,7 +316,7 @@ def report(place: Place, events: int, figures: Figures) -> None:
     ]
     for name in kept[1:]:
         print(
-            f"  {name!r} differs from {kept[0]!r} in {differing_cells(place, kept[0], name)} cells"
+            f"  {name!r} differs from {kept[0]!r} in {differing_cells(place.rows(kept[0]), place.rows(name))} cells"
         )
     print(end="", flush=True)
 
