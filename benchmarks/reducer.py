@@ -315,9 +315,8 @@ def report(place: Place, events: int, figures: Figures) -> None:
         if place.rows(name).exists()
     ]
     for name in kept[1:]:
-        print(
-            f"  {name!r} differs from {kept[0]!r} in {differing_cells(place.rows(kept[0]), place.rows(name))} cells"
-        )
+        cells = differing_cells(place.rows(kept[0]), place.rows(name))
+        print(f"  {name!r} differs from {kept[0]!r} in {cells} cells")
     print(end="", flush=True)
 
 
