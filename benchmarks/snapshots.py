@@ -31,15 +31,16 @@ from benchmarks.projection_store import Bench, fill_projections, scratch_databas
 from benchmarks.snapshot_cache import load_command
 from onex_platform import stack
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer
+from onex_platform.engines.kafka import open_admin, open_producer
 from onex_platform.engines.kafka_topics import create
+from onex_platform.engines.kafka_transactions import Outgoing
 from onex_platform.engines.migrations import migrate
 from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.projections.projector import ProjectorRegistration
 from onex_platform.resilience import CircuitBreaker
 from onex_platform.settings import Settings
 from onex_platform.snapshots.rebuild import publish_everything
-from onex_platform.snapshots.records import read_rows_after, to_records
+from onex_platform.snapshots.records import read_rows_after, to_messages
 from onex_platform.snapshots.relay import open_relay
 from onex_platform.snapshots.topic import layout_of
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
@@ -89,21 +90,21 @@ class Publishing:
         fill_projections(self.bench, rows)
         self.bench.administer("VACUUM ANALYZE")
 
-    def records(self, topic: str) -> list[KafkaRecord]:
+    def messages(self) -> list[Outgoing]:
         """What our own ways send, made beforehand."""
         with transaction(self.engine, self.breaker) as cursor:
             rows = read_rows_after(cursor, REGISTRATION_DOMAIN, LOWEST, self.rows)
-            return list(to_records(topic, rows))
+            return list(to_messages(rows))
 
     def bare(self) -> float:
-        records = self.records(new_topic(self.settings).topic)
+        topic, messages = new_topic(self.settings).topic, self.messages()
         with open_producer(self.settings) as producer:
 
             def send() -> None:
-                for topic, value, key, headers, _ in records:
+                for key, value, headers in messages:
                     while True:
                         try:
-                            producer.produce(topic, value, key, headers=list(headers))
+                            producer.produce(topic, value, key, headers=headers)
                             break
                         except BufferError:
                             producer.poll(0.1)
@@ -112,15 +113,15 @@ class Publishing:
             return seconds(send)
 
     def per_message(self) -> float:
-        records = self.records(new_topic(self.settings).topic)[:SINGLE_MESSAGES]
+        topic, messages = new_topic(self.settings).topic, self.messages()[:SINGLE_MESSAGES]
         with open_producer(self.settings, **{"linger.ms": 0}) as producer:
 
             def send() -> None:
-                for topic, value, key, headers, _ in records:
-                    producer.produce(topic, value, key, headers=list(headers))
+                for key, value, headers in messages:
+                    producer.produce(topic, value, key, headers=headers)
                     producer.flush()
 
-            return seconds(send) * self.rows / len(records)
+            return seconds(send) * self.rows / len(messages)
 
     def from_rows(self) -> float:
         config = new_topic(self.settings)

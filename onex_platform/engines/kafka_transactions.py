@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_client, translated
+from onex_platform.engines.kafka import KafkaProducer, open_client, translated
 from onex_platform.errors import InfraError
 from onex_platform.settings import Settings
 
@@ -30,6 +30,10 @@ _TAKEN_OVER = frozenset(
         KafkaError.UNKNOWN_PRODUCER_ID,
     }
 )
+
+
+# Key, value and headers: a plain tuple, because each of many thousands a second is made anew.
+Outgoing = tuple[str | bytes, str | bytes | None, list[tuple[str, str | bytes | None]]]
 
 
 class TakenOverError(InfraError):
@@ -76,8 +80,8 @@ class TransactionalProducer:
             _resumed(producer.init_transactions, kafka.request_timeout_seconds)
         self._producer = producer
 
-    def send(self, records: Iterable[KafkaRecord]) -> int:
-        """Send the records as one; how many the broker acknowledged, which is all of them.
+    def send(self, topic: str, messages: Iterable[Outgoing]) -> int:
+        """Send the messages as one; how many the broker acknowledged, which is all of them.
 
         They are taken one by one while others are on their way. An error of theirs ends the
         transaction and passes.
@@ -90,7 +94,7 @@ class TransactionalProducer:
             with translated(self._settings, "take the records"):
                 try:
                     producer.begin_transaction()
-                    count = self._enqueue(producer, records)
+                    count = self._enqueue(producer, topic, messages)
                     _resumed(producer.commit_transaction, self._timeout)
                 except KafkaException as error:
                     if _is_taken_over(error.args[0]):
@@ -114,12 +118,12 @@ class TransactionalProducer:
         with suppress(KafkaException):
             producer.abort_transaction(_WAIT_SECONDS)
 
-    def _enqueue(self, producer: KafkaProducer, records: Iterable[KafkaRecord]) -> int:
+    def _enqueue(self, producer: KafkaProducer, topic: str, messages: Iterable[Outgoing]) -> int:
         produce, count = producer.produce, 0  # looked up once: this is the hot loop
-        for count, (topic, value, key, headers, _) in enumerate(records, 1):
+        for count, (key, value, headers) in enumerate(messages, 1):
             while True:
                 try:
-                    produce(topic, value, key, headers=list(headers))
+                    produce(topic, value, key, headers=headers)
                     break
                 except BufferError:
                     self._poll(producer, _WAIT_SECONDS)

@@ -28,7 +28,6 @@ from onex_platform.snapshots.records import (
     RowState,
     published_state,
     read_rows,
-    to_records,
     to_snapshot,
     tombstone_of,
 )
@@ -92,7 +91,7 @@ class SnapshotPublisherRegistration:
         def publish(turn: Turn) -> None:
             found = read_rows(turn.cursor, self.config.domain, [snapshot.entity_id])
             _require_current(snapshot, list(found))
-            turn.send(to_records(self.config.topic, [row]))
+            turn.send([row])
 
         self._writer.in_turn(publish)
 
@@ -136,13 +135,13 @@ class SnapshotPublisherRegistration:
         def delete(turn: Turn) -> bool:
             rows = list(read_rows(turn.cursor, domain, [entity_id]))
             if rows:
-                closed = rows[0].value is None
-                return closed and bool(turn.send(to_records(self.config.topic, rows)))
+                closed = rows[0].is_tombstone
+                return closed and bool(turn.send(rows))
             latest = self.get_latest_snapshot(entity_id)
             if latest is None:
                 return False
             removed = tombstone_of(latest.to_kafka_key(), latest.snapshot_version + 1)
-            return bool(turn.send(to_records(self.config.topic, [removed])))
+            return bool(turn.send([removed]))
 
         return self._writer.in_turn(delete)
 
@@ -162,7 +161,7 @@ class SnapshotPublisherRegistration:
         def publish(turn: Turn) -> int:
             rows = read_rows(turn.cursor, self.config.domain, versions)
             current = (row for row in rows if row.version == versions[row.key])
-            return turn.send(to_records(self.config.topic, current))
+            return turn.send(current)
 
         return self._writer.in_turn(publish)
 
@@ -182,8 +181,8 @@ def _require_current(snapshot: ModelRegistrationSnapshot, rows: list[RowState]) 
             hint="A snapshot is made of a stored row.",
         )
     [row] = rows
-    if row.value is None or row.version != snapshot.snapshot_version:
-        now = "deregistered" if row.value is None else f"at version {row.version}"
+    if row.is_tombstone or row.version != snapshot.snapshot_version:
+        now = "deregistered" if row.is_tombstone else f"at version {row.version}"
         raise StaleSnapshotError(
             f"snapshot_version={snapshot.snapshot_version} of {snapshot.entity_id} is not the "
             f"registry's: the row is {now}.",

@@ -11,7 +11,7 @@ from functools import partial
 from uuid import UUID
 
 from onex_platform.settings import Settings
-from onex_platform.snapshots.records import RowState, read_rows_after, to_records
+from onex_platform.snapshots.records import RowState, read_rows_after
 from onex_platform.snapshots.topic import ensure_topic
 from onex_platform.snapshots.writer import SnapshotWriter, Turn
 
@@ -37,7 +37,7 @@ def publish_everything(
     def publish_after(last: str, turn: Turn) -> tuple[int, str]:
         keys = [last]
         rows = read_rows_after(turn.cursor, writer.config.domain, last, limit)
-        sent = turn.send(to_records(writer.config.topic, _noting_last_key(rows, keys)))
+        sent = turn.send(_noting_last_key(rows, keys))
         return sent, keys[0]
 
     published, last = 0, str(UUID(int=0))

@@ -16,7 +16,7 @@ from confluent_kafka import Message
 from pydantic_core import to_json
 
 from onex_platform.domain.projection import ModelRegistrationSnapshot
-from onex_platform.engines.kafka import KafkaRecord
+from onex_platform.engines.kafka_transactions import Outgoing
 from onex_platform.engines.postgres import Cursor, fetch_one
 
 VERSION_HEADER = "snapshot_version"
@@ -26,28 +26,26 @@ _ROWS_AT_ONCE = 2000
 # other need not become objects here. A test compares it with what the model makes of the row. The
 # sequence is that of the wide row, which is what the snapshot shows: heartbeats don't move it.
 _FIELDS = {
-    "entity_id": """'"', entity_id, '"'""",
+    "entity_id": """'"' || entity_id::text || '"'""",
     "domain": "%(domain_json)s::text",
-    "tenant": "to_json(tenant)",
-    "current_state": """'"', current_state, '"'""",
-    "node_type": """'"', node_type, '"'""",
+    "tenant": "to_json(tenant)::text",
+    "current_state": """'"' || current_state::text || '"'""",
+    "node_type": """'"' || node_type::text || '"'""",
     "node_name": "coalesce(to_json(node_name)::text, 'null')",
-    "capabilities": "capabilities",
-    "last_state_change_at": "to_json(last_state_change_at)",
-    "snapshot_version": "row_version",
+    "last_state_change_at": "to_json(last_state_change_at)::text",
+    "snapshot_version": "row_version::text",
     "snapshot_created_at": "%(now_json)s::text",
-    "source_projection_sequence": "last_applied_sequence",
+    "source_projection_sequence": "last_applied_sequence::text",
+    "capabilities": "capabilities::text",  # last: what stands before it is copied less often
 }
-_JSON = ", ',', ".join(f"""'"{name}":', {value}""" for name, value in _FIELDS.items())
+_JSON = " || ',' || ".join(f"""'"{name}":' || {value}""" for name, value in _FIELDS.items())
 
-# Many rows come as one text, a line each: key, version and JSON, which is left out of a tombstone.
+# Many rows come as one text, a line each: key, version and JSON, which is empty for a tombstone.
 # JSON has neither tabs nor line ends. Making objects of every row would cost more than Kafka does.
 _LINES = f"""
     SELECT string_agg(
-        concat(
-            entity_id, E'\\t', row_version, E'\\t',
-            CASE WHEN deregistered_at IS NULL THEN concat('{{{{', {_JSON}, '}}}}') END
-        ),
+        entity_id::text || E'\\t' || row_version::text || E'\\t'
+            || CASE WHEN deregistered_at IS NULL THEN '{{{{' || {_JSON} || '}}}}' ELSE '' END,
         E'\\n' ORDER BY entity_id
     ) AS lines
     FROM (
@@ -62,15 +60,19 @@ class RowState(NamedTuple):
 
     key: str
     version_text: str
-    value: str | None
+    value: str
 
     @property
     def version(self) -> int:
         return int(self.version_text)
 
+    @property
+    def is_tombstone(self) -> bool:
+        return not self.value
+
 
 def tombstone_of(key: str, version: int) -> RowState:
-    return RowState(key, str(version), None)
+    return RowState(key, str(version), "")
 
 
 def read_rows(cursor: Cursor, domain: str, ids: Iterable[UUID | str]) -> Iterator[RowState]:
@@ -82,11 +84,8 @@ def read_rows(cursor: Cursor, domain: str, ids: Iterable[UUID | str]) -> Iterato
 
 def read_rows_after(cursor: Cursor, domain: str, after: str, limit: int) -> Iterator[RowState]:
     """The rows behind an id, in the order of their ids; read while they are used."""
-    while limit > 0:
-        rows = _read(cursor, _NEXT, domain, after=after, limit=min(limit, _ROWS_AT_ONCE))
+    while rows := _read(cursor, _NEXT, domain, after=after, limit=min(limit, _ROWS_AT_ONCE)):
         yield from rows
-        if len(rows) < _ROWS_AT_ONCE:
-            return
         after, limit = rows[-1].key, limit - len(rows)
 
 
@@ -101,14 +100,14 @@ def _read(cursor: Cursor, query: str, domain: str, **parameters: Any) -> list[Ro
             **parameters,
         },
     ).lines
-    rows = [line.split("\t") for line in lines.split("\n")] if lines else []
-    return [RowState(key, version, value or None) for key, version, value in rows]
+    return [RowState._make(line.split("\t")) for line in lines.split("\n")] if lines else []
 
 
-def to_records(topic: str, rows: Iterable[RowState]) -> Iterator[KafkaRecord]:
-    """The rows as records of the topic."""
-    for key, version, value in rows:
-        yield KafkaRecord(topic, value, key, [(VERSION_HEADER, version)])
+def to_messages(rows: Iterable[RowState]) -> Iterator[Outgoing]:
+    """The rows as the topic's messages: key, value, headers."""
+    return (
+        (key, value or None, [(VERSION_HEADER, version_text)]) for key, version_text, value in rows
+    )
 
 
 class PublishedState(NamedTuple):

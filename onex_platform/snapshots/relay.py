@@ -27,7 +27,7 @@ from onex_platform.projections import outbox
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings
 from onex_platform.snapshots.cloud_events import attributes
-from onex_platform.snapshots.records import RowState, read_rows, to_records, tombstone_of
+from onex_platform.snapshots.records import RowState, read_rows, tombstone_of
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter, Turn, publication_turn
 from onex_platform.topics.catalogue import load_catalogue
@@ -132,10 +132,10 @@ class OutboxRelay:
         def states() -> Iterator[RowState]:
             nonlocal removed
             for state in _present_states(turn.cursor, self.domain, newest):
-                removed += state.value is None
+                removed += state.is_tombstone
                 yield state
 
-        sent = turn.send(to_records(self.writer.config.topic, states()))
+        sent = turn.send(states())
         outbox.acknowledge(turn.cursor, self.domain, [entry.id for entry in entries])
         account.tombstones += removed
         account.snapshots += sent - removed

@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from onex_platform.engines.kafka import KafkaRecord
 from onex_platform.engines.kafka_transactions import TakenOverError, TransactionalProducer
 from onex_platform.engines.postgres import Cursor, Engine, transaction
 from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.resilience import CircuitBreaker
 from onex_platform.settings import Settings
+from onex_platform.snapshots.records import RowState, to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.telemetry import get_logger
 
@@ -36,11 +36,11 @@ class Turn:
     """What a publisher may use while it is its turn: one transaction here, one there."""
 
     cursor: Cursor
-    send: Callable[[Iterable[KafkaRecord]], int]
+    send: Callable[[Iterable[RowState]], int]
 
 
 class SnapshotWriter:
-    """Sends records to one domain's snapshot topic; keeps its producer open between turns."""
+    """Sends rows to one domain's snapshot topic; keeps its producer open between turns."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class SnapshotWriter:
             self._producer.open()
             return work(Turn(cursor, self._send))
 
-    def _send(self, records: Iterable[KafkaRecord]) -> int:
+    def _send(self, rows: Iterable[RowState]) -> int:
         with effect("snapshots.send"):
-            return self._producer.send(records)
+            return self._producer.send(self.config.topic, to_messages(rows))
 
 
 @contextmanager

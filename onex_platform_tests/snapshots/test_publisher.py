@@ -156,7 +156,7 @@ import os, signal, sys
 from onex_platform.engines.postgres import open_engine
 from onex_platform.resilience import CircuitBreaker
 from onex_platform.settings import load_settings
-from onex_platform.snapshots.records import read_rows, to_records
+from onex_platform.snapshots.records import read_rows
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter
 
@@ -169,11 +169,11 @@ def stop():
     yield from ()
 
 def work(turn):
-    records = list(to_records(config.topic, read_rows(turn.cursor, config.domain, [node])))
+    rows = list(read_rows(turn.cursor, config.domain, [node]))
     if not late:
         list(stop())
     def sending():
-        yield from records
+        yield from rows
         if late:
             turn_producer = writer._producer._producer
             turn_producer.flush(5)
