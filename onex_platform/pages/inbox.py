@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from pydantic_core import to_json
+
 from onex_platform.domain.envelope import parse_payload
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import EntityKey
@@ -30,10 +32,12 @@ _COLUMNS = {
     "correlation_id": "uuid",
     "cause_id": "uuid",
 }
+# One document for all facts: with arrays of texts instead, whole scans took almost twice as long.
 _SUBMIT = (
-    f"INSERT INTO fact_inbox ({', '.join(_COLUMNS)}) SELECT * FROM unnest("  # noqa: S608
-    + ", ".join(f"%({name})s::{kind}[]" for name, kind in _COLUMNS.items())
-    + ") ON CONFLICT DO NOTHING"
+    f"INSERT INTO fact_inbox ({', '.join(_COLUMNS)})"  # noqa: S608
+    f" SELECT {', '.join(_COLUMNS)} FROM jsonb_to_recordset(%s::jsonb) AS fact"
+    f" ({', '.join(f'{name} {kind}' for name, kind in _COLUMNS.items())})"
+    " ON CONFLICT DO NOTHING"
 )
 _WAITING = (
     f"SELECT {', '.join(_COLUMNS)} FROM fact_inbox"  # noqa: S608
@@ -43,8 +47,7 @@ _WAITING = (
 
 def submit(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
     """Let facts wait for the next batch; how many were not waiting already."""
-    rows = [_columns_of(fact) for fact in facts]
-    cursor.execute(_SUBMIT, {name: [row[name] for row in rows] for name in _COLUMNS})
+    cursor.execute(_SUBMIT, [to_json([_columns_of(fact) for fact in facts]).decode()])
     return cursor.rowcount
 
 
@@ -71,8 +74,8 @@ def _columns_of(fact: LogEvent) -> dict[str, Any]:
     special = {
         "domain": fact.entity.domain,
         "entity_id": fact.entity.entity_id,
-        "kind": fact.kind.value,
-        "payload": fact.payload.model_dump_json(),
+        "kind": fact.kind,
+        "payload": fact.payload,
     }
     return special | {name: getattr(fact, name) for name in _COLUMNS if name not in special}
 

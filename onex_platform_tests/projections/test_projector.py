@@ -223,13 +223,12 @@ class TestBatch:
         decider = Decider(policy=RegistrationPolicy(), now=at(1))
         store.cut([record(Kind.NODE_INTROSPECTION, 1, offset=0)], at(5), decider=decider)
         with store.transaction() as cursor:
-            queued = outbox.pending(cursor, DOMAIN, 10)
-        facts = [entry for entry in queued if entry.entry == "event"]
+            facts = outbox.pending_events(cursor, DOMAIN, 10)
         assert [fact.event_kind for fact in facts] == [Kind.NODE_ACCEPTED, Kind.ACK_REQUESTED]
         assert {fact.event_key for fact in facts} == {str(NODE)}
         # What the relay sends is what the intake reads: a duplicate, whatever its topic.
         echoes = [
-            record(Kind(fact.event_kind), 6, topic="own", offset=n, envelope=fact.envelope)
+            record(Kind(fact.event_kind), 6, topic="own", offset=n, value=fact.envelope.encode())
             for n, fact in enumerate(facts)
         ]
         fold, _ = store.cut(echoes, at(10), closed_before=at(5))
