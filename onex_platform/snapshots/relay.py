@@ -117,6 +117,7 @@ class OutboxRelay:
             return outbox.waiting(cursor, self.domain)
 
     def _publish_rows(self, account: RelayAccount) -> bool:
+        """Publish a batch; whether there may be another."""
         return self.writer.in_turn(lambda turn: self._publish_rows_in(turn, account))
 
     def _publish_rows_in(self, turn: Turn, account: RelayAccount) -> bool:
@@ -140,9 +141,10 @@ class OutboxRelay:
         account.tombstones += removed
         account.snapshots += sent - removed
         account.coalesced += len(entries) - sent
-        return True
+        return len(entries) == limit
 
     def _publish_events(self, account: RelayAccount) -> bool:
+        """Publish a batch; whether there may be another."""
         limit = self.settings.snapshots.batch_records
         with publication_turn(self.engine, self.breaker, self.domain, "events") as cursor:
             entries = outbox.pending_events(cursor, self.domain, limit)
@@ -154,7 +156,7 @@ class OutboxRelay:
             requests = {e.entity_id for e in entries if e.event_kind == EnumEventKind.ACK_REQUESTED}
             cursor.execute(_PUBLISHED_REQUESTS, {"domain": self.domain, "ids": list(requests)})
         account.events += len(entries)
-        return True
+        return len(entries) == limit
 
     def _send_events(self, records: list[KafkaRecord]) -> None:
         if self._producer is None:
