@@ -238,7 +238,7 @@ class PipelineSettings(_Group):
     )
     poll_seconds: Seconds = Field(0.5, description="pause between looks while a run lingers")
     clock_seconds: Seconds = Field(
-        5, description="time between two scans of the deadlines while a run lasts"
+        5, description="time between two looks at the deadlines while a run lasts"
     )
 
 

@@ -10,6 +10,7 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
+from onex_platform.deadlines.checks import no_overdue_without_fact
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Verdict
@@ -98,17 +99,18 @@ def check_rows(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks that ride with every run; one that blocks and fails, fails the run."""
     yield _evaluation("accounting", checks.accounting(archive), blocking=True)
-    yield _evaluation("fold_keeps_up", checks.fold_keeps_up(archive, datetime.now(UTC)))
+    now = datetime.now(UTC)
+    yield _evaluation("fold_keeps_up", checks.fold_keeps_up(archive, now))
+    overdue = no_overdue_without_fact(archive, now)
+    warns = dg.AssetCheckSeverity.WARN if overdue.is_warning else dg.AssetCheckSeverity.ERROR
+    yield _evaluation("no_overdue_without_fact", overdue.verdict, severity=warns)
     sample = proof.live_equals_replay(spark.spark_session, archive, _SAMPLED_ROWS)
     yield _evaluation("live_equals_replay", checks.live_equals_replay(sample), blocking=True)
 
 
-def _evaluation(name: str, verdict: Verdict, *, blocking: bool = False) -> dg.AssetCheckEvaluation:
+def _evaluation(name: str, verdict: Verdict, **how: Any) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
-        asset_key=wiring.REGISTRATION_PROJECTIONS,
-        check_name=name,
-        blocking=blocking,
-        **verdict._asdict(),
+        asset_key=wiring.REGISTRATION_PROJECTIONS, check_name=name, **verdict._asdict(), **how
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from onex_platform.deadlines.scan import scan
+from onex_platform.deadlines.scan import scan_when_due
 from onex_platform.errors import InfraError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pipeline.loop import DrainAccount, drain
@@ -79,7 +79,7 @@ class _Publisher:
 
 @dataclass(slots=True)
 class _Clock:
-    """Scans the deadlines every now and then."""
+    """Looks at the deadlines every now and then, and scans them when one has passed."""
 
     archive: PageArchive
     account: ServiceAccount
@@ -91,10 +91,12 @@ class _Clock:
         self._next = time.monotonic() + self.archive.settings.pipeline.clock_seconds
         with drained.timing("deadlines"):
             try:
-                found = scan(self.archive, datetime.now(UTC))
+                found = scan_when_due(self.archive, datetime.now(UTC))
             except InfraError as error:
                 _note(self.account, error)
                 return False
+        if found is None:
+            return False
         self.account.ack_timed_out += found.ack_timed_out
         self.account.expired += found.expired
         self.account.held = found.held

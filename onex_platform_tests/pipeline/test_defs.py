@@ -92,7 +92,12 @@ def test_a_run_drains_what_waits_and_says_what_it_did(graph: Graph) -> None:
     [pages] = run.asset_observations_for_node("drain_input")
     assert pages.asset_key == wiring.EVENT_PAGES
     checked = {check.check_name: check for check in run.get_asset_check_evaluations()}
-    assert set(checked) == {"accounting", "fold_keeps_up", "live_equals_replay"}
+    assert set(checked) == {
+        "accounting",
+        "fold_keeps_up",
+        "no_overdue_without_fact",
+        "live_equals_replay",
+    }
     assert all(check.passed for check in checked.values())
     account = numbers(checked["accounting"].metadata)
     assert (account["read"], account["parked before the log"], account["folded"]) == (10, 1, 15)
