@@ -24,6 +24,9 @@ from onex_platform.settings import Settings
 from onex_platform.telemetry import get_logger
 
 _LIBRDKAFKA = logging.getLogger("librdkafka")
+# A broker that has just begun gives no producer its id at once; the next attempt gets one, or the
+# delivery fails and says so.
+_LIBRDKAFKA.addFilter(lambda entry: not entry.getMessage().startswith("GETPID"))
 _MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
 _WAIT_SECONDS = 0.5

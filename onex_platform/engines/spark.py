@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onex_platform.engines import spark_worker
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = "127.0.0.1"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def spark_properties(settings: Settings, jars: list[str]) -> dict[str, str]:
@@ -33,7 +35,7 @@ def spark_properties(settings: Settings, jars: list[str]) -> dict[str, str]:
         "spark.python.daemon.module": spark_worker.MODULE,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }
     if properties["spark.master"].startswith("local"):
         properties |= {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
@@ -88,6 +90,9 @@ def open_session(settings: Settings, jars: list[str]) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     use_this_interpreter()
+    if settings.spark.remote is None and (settings.spark.master or "local").startswith("local"):
+        # Nothing leaves this machine; else Spark warns of the address that it picked.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     running = SparkSession.getActiveSession()
     builder = SparkSession.builder
     for name, value in spark_properties(settings, jars).items():

@@ -191,13 +191,18 @@ class PageIndex:
         return True
 
     def replaced(self, grace_seconds: float, most: int) -> list[ReplacedPage]:
-        """Pages that were replaced longer ago than the grace period, oldest first."""
+        """Pages that were replaced longer ago than the grace period, oldest first.
+
+        While a rebuild or a proof runs, the period ends where it began: however long it takes, the
+        pages that it reads stay.
+        """
         with transaction(self._engine, self._breaker) as cursor:
             cursor.execute(
-                "SELECT page_id, key, encoded_bytes FROM pages WHERE domain = %s"
-                " AND replaced_at < now() - make_interval(secs => %s)"
-                " ORDER BY replaced_at LIMIT %s",
-                (self.domain, grace_seconds, most),
+                "SELECT page_id, key, encoded_bytes FROM pages WHERE domain = %(domain)s"
+                " AND replaced_at < least(now(), (SELECT min(started_at) FROM running_rebuilds"
+                " WHERE domain = %(domain)s)) - make_interval(secs => %(grace)s)"
+                " ORDER BY replaced_at LIMIT %(most)s",
+                {"domain": self.domain, "grace": grace_seconds, "most": most},
             )
             return [ReplacedPage(*row) for row in cursor]
 

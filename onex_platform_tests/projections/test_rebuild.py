@@ -14,6 +14,8 @@ from onex_platform.domain.identity import identify_node
 from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres import Cursor, transaction
 from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.compaction import sweep
+from onex_platform.pages.store import page_key
 from onex_platform.projections.cursors import take_turn
 from onex_platform.projections.proof import batch_accounts, live_equals_replay
 from onex_platform.projections.reader import ProjectionReaderRegistration
@@ -297,6 +299,36 @@ def test_nothing_is_swapped_from_a_side_table_that_is_gone(
         with pytest.raises(RebuildLostError):
             rebuild.swap()
     assert physical(live, *LIVE_TABLES) == before
+
+
+def test_pages_that_a_running_rebuild_may_read_outlive_the_grace_period(
+    spark: SparkSession, live: PageArchive
+) -> None:
+    def hours_pass(hours: int) -> None:
+        execute(live, "UPDATE pages SET replaced_at = replaced_at - %s * interval '1h'", hours)
+        execute(live, "UPDATE rebuilds SET started_at = started_at - %s * interval '1h'", hours)
+
+    def replace_pages() -> list[str]:
+        """Put a twin in the place of every page, as compaction puts merged ones."""
+        pages, twins = list(live.index.pages()), []
+        for page in pages:
+            twin = page.metadata.model_copy(update={"page_id": uuid4()})
+            live.store.create(page_key(twin), live.store.read(page.key))
+            twins.append(page._replace(metadata=twin, key=page_key(twin)))
+        assert live.index.replace([page.metadata.page_id for page in pages], twins)
+        return [page.key for page in pages]
+
+    with open_rebuild(spark, live) as rebuild:
+        hours_pass(1)
+        old = replace_pages()
+        hours_pass(24)
+        assert sweep(live).pages == 0
+        assert [live.store.read(key) for key in old]
+        assert rebuild.swap().equal == NODES
+        # One that died keeps nothing: nobody holds its lock.
+        execute(live, "UPDATE rebuilds SET rebuild_id = %s", uuid4())
+        assert sweep(live, dry_run=True).pages == len(old)
+    assert sweep(live).pages == len(old)
 
 
 def test_the_proof_finds_every_damage_and_changes_nothing(

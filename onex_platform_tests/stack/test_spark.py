@@ -22,6 +22,12 @@ from onex_platform_tests.stacks import listening_addresses, processes_of
 pytestmark = pytest.mark.servers
 
 
+@pytest.fixture(autouse=True)
+def connect_mode_ends_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Connect session leaves this variable, and no later test could have a local session."""
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+
+
 def test_a_client_reads_kafka_through_the_connect_server(
     new_stack: NewStack, kafka_settings: Settings
 ) -> None:
