@@ -1,0 +1,42 @@
+"""The daemon of Spark's Python workers spares them what Spark would let every task pay for."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+from pyspark import daemon
+
+from onex_platform.engines import spark_worker
+from onex_platform.engines.spark_worker import _Collector
+from onex_platform.pipeline.spark_worker import _USED_BY_TASKS
+
+
+def test_the_module_that_is_named_to_spark_exists() -> None:
+    assert import_module(spark_worker.MODULE).serve is spark_worker.serve
+    for name in _USED_BY_TASKS:
+        import_module(name)
+
+
+def test_sparks_daemon_collects_by_the_name_that_is_replaced() -> None:
+    assert vars(daemon)["gc"] is gc
+    assert "gc" in daemon.manager.__code__.co_names
+
+
+def test_what_is_imported_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = _Collector()
+    try:
+        collector.collect()
+        frozen = gc.get_freeze_count()
+        assert frozen > 0
+        kept = [[] for _ in range(1000)]
+        collector.collect()
+        assert gc.get_freeze_count() <= frozen
+        monkeypatch.setitem(sys.modules, "onex_imported_later", ModuleType("onex_imported_later"))
+        collector.collect()
+        assert gc.get_freeze_count() >= frozen + len(kept)
+    finally:
+        gc.unfreeze()
