@@ -285,7 +285,7 @@ class SnapshotsSettings(_Group):
     """How rows and the registry's own events reach Kafka."""
 
     batch_records: int = Field(
-        20_000, ge=1, le=1_000_000, description="entries of the outbox published in one step"
+        50_000, ge=1, le=1_000_000, description="entries of the outbox published in one step"
     )
     transaction_seconds: float = Field(
         10,
