@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Processes that share the tests; each starts PostgreSQL, Kafka and Spark of its own.
 WORKERS ?= 2
 
-.PHONY: run test test-fast dev setup lint format benchmarks clean help
+.PHONY: run test test-fast dev setup lint format clean help
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

@@ -197,6 +197,8 @@ def _packs(entries: pa.Table) -> Iterator[pa.RecordBatch]:
 
 def _by_bucket(rows: pa.Table, numbers: NDArray[np.int32]) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each bucket; gathered once, because a filter for each would pass all of them."""
+    if not len(numbers):  # a partition without records has an empty batch, at least on clusters
+        return
     order = np.argsort(numbers, kind="stable")
     gathered = rows.take(pa.array(order)).combine_chunks()
     buckets, starts = np.unique(numbers[order], return_index=True)
