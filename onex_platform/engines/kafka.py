@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onex_platform.errors import InfraConnectionError, InfraError, InfraTimeoutError
+from onex_platform.engines.kafka_errors import CHECK_ADDRESS, translate
+from onex_platform.errors import InfraConnectionError, InfraTimeoutError
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
 from onex_platform.telemetry import get_logger
@@ -30,50 +31,6 @@ _LIBRDKAFKA.addFilter(lambda entry: not entry.getMessage().startswith("GETPID"))
 _MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
 _WAIT_SECONDS = 0.5
-
-_TOO_SLOW = frozenset(
-    {
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
-_NOT_THERE = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._RESOLVE,
-        KafkaError._SSL,
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-    }
-)
-_CHECK_ADDRESS = (
-    "Check ONEX_KAFKA_BOOTSTRAP_SERVERS, or the embedded broker with `onex stack status`."
-)
-_CREATE_TOPICS = "Create the catalogue's topics with `onex topics create`."
-_HINTS = {
-    KafkaError._TRANSPORT: _CHECK_ADDRESS,
-    KafkaError._ALL_BROKERS_DOWN: _CHECK_ADDRESS,
-    KafkaError._RESOLVE: _CHECK_ADDRESS,
-    KafkaError._AUTHENTICATION: "Check ONEX_KAFKA_SASL_USERNAME and ONEX_KAFKA_SASL_PASSWORD.",
-    KafkaError._SSL: "Check ONEX_KAFKA_SECURITY_PROTOCOL and the ONEX_KAFKA_SSL_ files.",
-    KafkaError._UNKNOWN_TOPIC: _CREATE_TOPICS,
-    KafkaError.UNKNOWN_TOPIC_OR_PART: _CREATE_TOPICS,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Ask for an access rule for this client's principal.",
-    KafkaError.INVALID_REPLICATION_FACTOR: (
-        "Add brokers, lower `replication` in the topic's contract, or set ONEX_ENVIRONMENT to dev "
-        "or test, where one copy is enough."
-    ),
-}
 
 # (topic, partition) -> the offset of the next record there
 Positions = dict[tuple[str, int], int]
@@ -204,7 +161,7 @@ def translated(settings: Settings, action: str) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            raise _translate(error.args[0], f"Kafka at {address}", action) from error
+            raise translate(error.args[0], f"Kafka at {address}", action) from error
         except TimeoutError as error:
             raise InfraTimeoutError(f"Kafka at {address} did not {action} in time.") from error
 
@@ -374,7 +331,7 @@ def _await_port(settings: Settings) -> None:
         if time.monotonic() > deadline:
             raise InfraConnectionError(
                 f"Kafka at {settings.kafka.bootstrap_servers} can't be reached: {reason}.",
-                hint=_CHECK_ADDRESS,
+                hint=CHECK_ADDRESS,
             )
         time.sleep(0.05)
 
@@ -389,15 +346,3 @@ def _refusal(addresses: Sequence[tuple[str, int]]) -> str | None:
         except OSError as error:
             reason = str(error)
     return reason
-
-
-def _translate(error: KafkaError, service: str, action: str) -> InfraError:
-    reason = error.str().rstrip(".")
-    hint = _HINTS.get(error.code())
-    if error.code() in _TOO_SLOW:
-        return InfraTimeoutError(f"{service} did not {action} in time: {reason}.", hint=hint)
-    if error.code() in _NOT_THERE:
-        return InfraConnectionError(
-            f"{service} can't be reached or refused us: {reason}.", hint=hint
-        )
-    return InfraError(f"{service} could not {action}: {reason}.", hint=hint)

@@ -11,18 +11,17 @@ from uuid import uuid4
 import pytest
 
 from onex_platform.domain.batch import replay
-from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.kafka import KafkaRecord
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.replay import PageRef, read_chunk
-from onex_platform.pages.schema import LOG_SCHEMA, to_events
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.settings import Settings
 from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform_tests.projections.logs import log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,19 +29,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.servers
 
 Kind = EnumEventKind
-
-
-def log_of(archive: PageArchive) -> list[LogEvent]:
-    pages = [PageRef.of(page) for page in archive.index.pages()]
-    events = [
-        event
-        for bucket in range(archive.buckets)
-        for table in read_chunk(
-            archive.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names
-        )
-        for event in to_events(table, archive.domain)
-    ]
-    return sorted(events, key=lambda event: event.position)
 
 
 def rows_of(archive: PageArchive) -> dict[EntityKey, ModelRegistrationProjection]:
