@@ -18,6 +18,7 @@ from onex_platform.pages import compaction, losses, orphans
 from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.stats import archive_stats
 from onex_platform.pages.verify import verify_log, verify_pages
+from onex_platform.projections.accounting import accounted_to
 from onex_platform.projections.cursors import fold_position
 from onex_platform.settings import load_settings
 from onex_platform.stack import attach
@@ -37,7 +38,7 @@ def stats_command(as_json: bool) -> None:
     """Count pages, bytes and events, and say how far the log reaches."""
     with _archive("postgres") as archive:
         numbers = asdict(archive_stats(archive))
-        groups = compaction.plan(archive, _folded(archive))
+        groups = compaction.plan(archive, accounted_to(archive))
         numbers["mergeable_pages"] = sum(len(group.pages) for group in groups)
     _show(numbers, as_json)
 
@@ -52,18 +53,18 @@ def stats_command(as_json: bool) -> None:
     help="Merge at most so many groups of pages.",
 )
 def compact_command(dry_run: bool, limit: int) -> None:
-    """Merge small pages that are folded already; exit code 1 if a group could not be merged.
+    """Merge small pages that are folded and accounted for; exit code 1 if a group failed.
 
     The old pages stay for readers that use them; `onex pages sweep` removes them later.
     """
     with _archive("postgres") as archive:
         if dry_run:
-            for group in compaction.plan(archive, _folded(archive), limit):
+            for group in compaction.plan(archive, accounted_to(archive), limit):
                 click.echo(f"would merge  {group}")
             return
         # Merging reads pages only: none of Spark's connectors is needed.
         with open_session(archive.settings, []) as spark:
-            account = compaction.compact(spark, archive, _folded(archive), limit)
+            account = compaction.compact(spark, archive, accounted_to(archive), limit)
     _show({name: value for name, value in asdict(account).items() if name != "failures"})
     for failure in account.failures:
         click.echo(f"failed  {failure}")

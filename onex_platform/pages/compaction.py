@@ -87,7 +87,7 @@ class Swept(NamedTuple):
 
 
 def plan(archive: PageArchive, below: int, limit: int | None = None) -> list[CompactionGroup]:
-    """What is worth merging now, oldest first; `below` is the fold's cursor."""
+    """What is worth merging now, oldest first; `below` is the fold's cursor, or before it."""
     pages = archive.settings.pages
     groups = plan_compaction(
         archive.index.entries(below),

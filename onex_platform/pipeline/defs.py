@@ -19,8 +19,8 @@ from onex_platform.pages.counts import hours_closed
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.service import ServiceAccount, serve
 from onex_platform.projections import checks, proof
+from onex_platform.projections.accounting import accounted_to
 from onex_platform.projections.backlog import measure_backlog
-from onex_platform.projections.replaying import folded_to
 from onex_platform.settings import Settings
 
 _PROGRESS_SECONDS = 15
@@ -187,6 +187,7 @@ def _proof_job() -> Any:
     """Every check of log and rows; those that take a sample otherwise, take everything."""
     whole = {
         "event_pages_pages_are_sound": {"config": {"pages": None}},
+        "registration_projections_accounting": {"config": {"whole": True}},
         "registration_projections_live_equals_replay": {"config": {"rows": None}},
     }
     return dg.define_asset_job(
@@ -206,8 +207,8 @@ def merge_pages(
     spark: dg.ResourceParam[PySparkResource],
     archive: dg.ResourceParam[PageArchive],
 ) -> None:
-    """Merge small pages behind the fold, group by group."""
-    below = folded_to(archive)
+    """Merge small pages that are folded and accounted for, group by group."""
+    below = accounted_to(archive)
     if config.dry_run:
         groups = plan(archive, below, config.most_groups)
         pages = sum(len(group.pages) for group in groups)
@@ -236,7 +237,7 @@ def compact_when_small_pages_pile_up(
     """Start one compaction when there are enough small pages to be worth it."""
     if reason := wiring.reason_to_wait(context.instance, compact_pages.name):
         return dg.SkipReason(reason)
-    groups = plan(archive, folded_to(archive), GROUPS_PER_RUN)
+    groups = plan(archive, accounted_to(archive), GROUPS_PER_RUN)
     pages, enough = sum(len(group.pages) for group in groups), archive.settings.pages.compact_when
     if pages < enough:
         return dg.SkipReason(f"{pages} pages are worth merging; {enough} start a run.")

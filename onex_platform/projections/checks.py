@@ -6,41 +6,17 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from onex_platform.domain.order import moment_of
-from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres import fetch_one, transaction
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Number, Verdict
 from onex_platform.pages.lag import judge
+from onex_platform.projections.accounting import look
 from onex_platform.projections.cursors import fold_position
 from onex_platform.topics.contract import LAG_THRESHOLDS, EnumLagCategory
 
 if TYPE_CHECKING:
     from onex_platform.projections.proof import ReplayProof
     from onex_platform.projections.rebuilt import Comparison
-
-# What the cuts read, what the pages hold, what the batches made of it: of the folded part.
-_ACCOUNTS = """
-    SELECT cuts.*, filed.*, folded.*
-    FROM (
-        SELECT
-            coalesce(sum(read), 0)::bigint AS read_by_cuts,
-            coalesce(sum(archived), 0)::bigint AS archived,
-            coalesce(sum(parked), 0)::bigint AS parked_by_cuts
-        FROM log_cuts WHERE domain = %(domain)s AND instant <= %(folded)s
-    ) AS cuts, (
-        SELECT coalesce(sum(event_count), 0)::bigint AS in_pages
-        FROM pages
-        WHERE domain = %(domain)s AND replaced_at IS NULL AND max_position < %(position)s
-    ) AS filed, (
-        SELECT
-            coalesce(sum(read), 0)::bigint AS read_by_batches,
-            coalesce(sum(applied), 0)::bigint AS applied,
-            coalesce(sum(duplicate), 0)::bigint AS duplicate,
-            coalesce(sum(stale), 0)::bigint AS stale,
-            coalesce(sum(illegal), 0)::bigint AS illegal,
-            coalesce(sum(parked), 0)::bigint AS parked
-        FROM batch_outcomes WHERE domain = %(domain)s AND end_position <= %(position)s
-    ) AS folded"""
 
 
 class Unfolded(NamedTuple):
@@ -75,38 +51,38 @@ def fold_keeps_up(archive: PageArchive, now: datetime) -> Verdict:
     )
 
 
-def accounting(archive: PageArchive) -> Verdict:
+def accounting(archive: PageArchive, *, whole: bool = False) -> Verdict:
     """Whether every record that was read, and every fact, has exactly one outcome.
 
-    Three independent accounts of the folded part of the log are compared: what the cuts read, what
-    the pages hold, and what the batches made of it.
+    Counts what is new since the accounts were last found right; with `whole`, everything again.
     """
-    with transaction(archive.engine, archive.breaker) as cursor:
-        position = fold_position(cursor, archive.domain)
-        row = fetch_one(
-            cursor,
-            _ACCOUNTS,
-            {"domain": archive.domain, "position": position, "folded": moment_of(position)},
-        )
-    outcomes = {outcome.value: getattr(row, outcome.value) for outcome in EnumOutcome}
-    facts = row.in_pages - row.archived
-    passed = (
-        row.read_by_cuts == row.archived + row.parked_by_cuts
-        and row.in_pages == row.read_by_batches == sum(outcomes.values())
-        and facts >= 0
-    )
+    found = look(archive, whole=whole)
+    totals, counted = found.totals, found.counted
+    sentences = [
+        f"{totals.read_by_cuts} records were read and {totals.facts} facts decided; "
+        f"{totals.parked_by_cuts} were parked unread, "
+        f"{sum(totals.outcomes.values())} have an outcome."
+    ]
+    wrong = [f"{count} {name}" for name, count in counted.faults.items() if count]
+    if wrong:
+        sentences.append(f"Of themselves wrong are {', '.join(wrong)}.")
+    if found.changed:
+        names = ", ".join(sorted(found.changed))
+        sentences.append(f"Other than when they were found right: {names}.")
     return Verdict(
-        passed,
-        f"{row.read_by_cuts} records were read and {facts} facts decided; "
-        f"{row.parked_by_cuts} were parked unread, {sum(outcomes.values())} have an outcome.",
+        found.hold,
+        " ".join(sentences),
         {
-            "read": row.read_by_cuts,
-            "archived": row.archived,
-            "parked before the log": row.parked_by_cuts,
-            "facts": facts,
-            "in pages": row.in_pages,
-            "folded": row.read_by_batches,
-            **outcomes,
+            "read": totals.read_by_cuts,
+            "archived": totals.archived,
+            "parked before the log": totals.parked_by_cuts,
+            "facts": totals.facts,
+            "in pages": totals.in_pages,
+            "folded": totals.read_by_batches,
+            **totals.outcomes,
+            "cuts counted": counted.cuts,
+            "batches counted": counted.batches,
+            **counted.faults,
         },
     )
 

@@ -159,7 +159,7 @@ class Rebuild:
     def _refuse_unless_sound(
         self, cursor: Cursor, comparison: Comparison, at_most: int | None
     ) -> None:
-        verdict = accounting(self._archive)
+        verdict = accounting(self._archive, whole=True)
         if not verdict.passed:
             raise RebuildRefusedError(
                 f"The accounts of the log do not add up: {verdict.description}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
+from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.cuts import Cut, OffsetRange, Place
@@ -22,6 +24,7 @@ from onex_platform.pages.ingest import period_of
 from onex_platform.pages.replay import PageRef, read_chunk
 from onex_platform.pages.schema import LOG_SCHEMA, bucket_of, to_events, to_table
 from onex_platform.pages.store import page_key
+from onex_platform.projections.accounts import record_outcomes
 from onex_platform.projections.cursors import move_fold_cursor
 from onex_platform_tests.domain.builders import at, record
 from onex_platform_tests.domain.histories import Run
@@ -65,7 +68,7 @@ class WrittenLog:
     def cut(self, events: Iterable[tuple[EnumEventKind, float, int]], until: float) -> None:
         """One cut: (kind, seconds, number of the node) of each record, in pages and folded."""
         records = [self._record(*event) for event in events]
-        before = len(self.run.log)
+        before, counts = len(self.run.log), Counter(self.run.outcomes)
         self.run.cut(records, at(until), at(until))
         log = self.run.log[before:]
         entered = [event for event in log if event.provenance is not None]
@@ -82,6 +85,15 @@ class WrittenLog:
         with transaction(self.archive.engine, self.archive.breaker) as cursor:
             end = position_at(at(until))
             assert move_fold_cursor(cursor, self.archive.domain, self._folded, end)
+            outcomes = Counter(self.run.outcomes) - counts
+            record_outcomes(
+                cursor,
+                self.archive.domain,
+                start=self._folded,
+                end=end,
+                read=outcomes.total(),
+                outcomes={EnumOutcome(name): count for name, count in outcomes.items()},
+            )
             self._folded = end
             if decided:
                 page = write_page(self.archive, decided, EnumPageReason.DECISION, cut)
