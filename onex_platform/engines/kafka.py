@@ -11,9 +11,9 @@ import logging
 import socket
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -95,6 +95,29 @@ def open_admin(settings: Settings, **overrides: Any) -> Iterator[KafkaAdmin]:
         yield admin
     finally:
         admin.poll(0)  # hands over what librdkafka logged
+
+
+class KafkaSession:
+    """An admin client for as long as the block lasts, opened when it is first needed: to open one
+    takes many times longer than to ask it something."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = ExitStack()
+        self._admin: KafkaAdmin | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._admin = None
+        self._stack.close()
+
+    def admin(self) -> KafkaAdmin:
+        if self._admin is None:
+            self._admin = self._stack.enter_context(open_admin(self._settings))
+        self._admin.poll(0)
+        return self._admin
 
 
 @contextmanager

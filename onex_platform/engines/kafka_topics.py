@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (
 
 from onex_platform.engines.kafka import KafkaAdmin, translated
 
+_2_64 = 2**64  # the halves of an id come as signed numbers
 _INTERNAL = "__"  # Kafka's own topics begin so
 _NOT_YET = frozenset(
     {
@@ -120,6 +122,30 @@ def alter(admin: KafkaAdmin, name: str, config: Mapping[str, str]) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError
             time.sleep(0.05)
+
+
+def topic_ids(admin: KafkaAdmin, names: Collection[str]) -> dict[str, UUID]:
+    """The ids of those topics that exist: one that is deleted and made again gets another one.
+
+    A broker that knows no ids gives none.
+    """
+    with translated(admin.settings, "say which topics it has"):
+        answers = admin.describe_topics(
+            TopicCollection(list(names)),
+            request_timeout=admin.settings.kafka.request_timeout_seconds,
+        )
+        found = {}
+        for name, answer in answers.items():
+            try:
+                topic_id = answer.result(timeout=_patience(admin)).topic_id
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                continue
+            halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+            if any(halves):
+                found[name] = UUID(int=(halves[0] % _2_64) << 64 | halves[1] % _2_64)
+    return found
 
 
 def broker_count(admin: KafkaAdmin) -> int:

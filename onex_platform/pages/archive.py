@@ -14,9 +14,10 @@ from sqlalchemy import Engine
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import IntakeRules
-from onex_platform.engines.kafka import open_consumer
+from onex_platform.engines.kafka import KafkaSession, open_consumer
+from onex_platform.engines.kafka_topics import topic_ids
 from onex_platform.engines.postgres import open_engine, transaction
-from onex_platform.pages.cuts import Cut, plan_cut
+from onex_platform.pages.cuts import Cut, TopicIds, plan_cut
 from onex_platform.pages.entry import InputTopic
 from onex_platform.pages.inbox import waiting
 from onex_platform.pages.index import CutAccount, PageIndex
@@ -51,11 +52,19 @@ class PageArchive:
     index: PageIndex
     store: PageStore
     buckets: int
+    kafka: KafkaSession
+
+    def topic_ids(self) -> TopicIds:
+        """Which topics were read, and which there are now."""
+        return TopicIds(
+            self.index.read_topics(), topic_ids(self.kafka.admin(), input_topics().keys())
+        )
 
     def take_cut(self, spark: SparkSession, now: datetime) -> TakenCut | None:
         """Take the next cut into the log; None if there is no time left to close."""
         topics = input_topics()
         until = now - timedelta(seconds=self.settings.pages.settle_seconds)
+        ids = self.topic_ids()
         with open_consumer(self.settings) as consumer:
             cut = plan_cut(
                 consumer,
@@ -64,6 +73,7 @@ class PageArchive:
                 self.index.head(),
                 until,
                 self.settings.pages.cut_events,
+                ids,
             )
         if cut is None:
             return None
@@ -90,10 +100,11 @@ def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Itera
     engine = open_engine(settings)
     breaker = shared_breaker("PostgreSQL", settings.breaker)
     try:
-        index = PageIndex(engine, breaker, domain)
-        buckets = index.begin(settings.pages.buckets)
-        store = PageStore(store_url(settings))
-        yield PageArchive(settings, domain, engine, breaker, index, store, buckets)
+        with KafkaSession(settings) as kafka:
+            index = PageIndex(engine, breaker, domain)
+            buckets = index.begin(settings.pages.buckets)
+            store = PageStore(store_url(settings))
+            yield PageArchive(settings, domain, engine, breaker, index, store, buckets, kafka)
     finally:
         engine.dispose()
 

@@ -6,10 +6,11 @@ later cut. Too large a backlog is cut at an earlier instant, never at a part of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+from uuid import UUID
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
@@ -42,14 +43,39 @@ class OffsetRange(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """A partition that ends before the offset that comes next, with what it holds."""
+    """A partition whose offsets began anew, with what it holds: it ends before the offset that
+    comes next, or belongs to another topic of the same name."""
 
     expected: int
     held: OffsetRange
+    topic_id: UUID | None = None  # of the other topic
 
     def __str__(self) -> str:
         holds = str(self.held) if self.held.end > self.held.start else "nothing"
-        return f"holds {holds}, but offset {self.expected} comes next"
+        missed = f"holds {holds}, but offset {self.expected} comes next"
+        return missed if self.topic_id is None else f"{missed} of the topic that it replaced"
+
+
+class TopicIds(NamedTuple):
+    """The ids of the topics that were read, and of those that are there now.
+
+    They are asked for before the offsets: so what is read from a topic that is made anew at this
+    moment counts as the old one's, and the next cut is refused.
+    """
+
+    read: Mapping[str, Collection[UUID]]
+    present: Mapping[str, UUID]
+
+    @property
+    def made_anew(self) -> dict[str, UUID]:
+        return {
+            topic: topic_id
+            for topic, topic_id in self.present.items()
+            if any(known != topic_id for known in self.read.get(topic, ()))
+        }
+
+
+UNKNOWN_IDS = TopicIds({}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +96,7 @@ class Cut(NamedTuple):
     instant: datetime
     ranges: dict[Place, OffsetRange]
     cursors: Mapping[Place, int]  # where reading stood when the cut was planned
+    topic_ids: Mapping[str, UUID]  # as far as they are known
 
     @property
     def records(self) -> int:
@@ -88,6 +115,7 @@ def plan_cut(
     closed_before: datetime,
     until: datetime,
     most_records: int,
+    ids: TopicIds = UNKNOWN_IDS,
 ) -> Cut | None:
     """The next cut, at `until` or earlier; None: the log is closed up to there already.
 
@@ -97,7 +125,7 @@ def plan_cut(
     until = _moment(_ticks(until))
     if until <= closed_before:
         return None
-    available = _available(consumer, topics, cursors)
+    available = _available(consumer, topics, cursors, ids)
 
     def records_before(tick: int) -> int:
         return _count(_before(consumer, available, _moment(tick)))
@@ -113,15 +141,15 @@ def plan_cut(
         ticks = too_many if records_before(too_many - 1) == 0 else too_many - 1
     ranges = _before(consumer, available, _moment(ticks))
     taken = {place: span for place, span in ranges.items() if span.end > span.start}
-    return Cut(closed_before, _moment(ticks), taken, cursors)
+    return Cut(closed_before, _moment(ticks), taken, cursors, ids.present)
 
 
 def _available(
-    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
+    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int], ids: TopicIds
 ) -> dict[Place, OffsetRange]:
     """From the cursor to the captured end; raises if the broker has lost what comes next."""
     ends = _ends(consumer, topics, cursors)
-    lost = _lost(ends, cursors)
+    lost = _lost(ends, cursors, ids)
     if lost:
         raise _refusal(lost)
     spans = {
@@ -131,10 +159,10 @@ def _available(
 
 
 def find_lost(
-    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
+    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int], ids: TopicIds
 ) -> Losses:
     """What comes next after the cursors, but is not on the broker."""
-    return _lost(_ends(consumer, topics, cursors), cursors)
+    return _lost(_ends(consumer, topics, cursors), cursors, ids)
 
 
 def _ends(
@@ -146,20 +174,18 @@ def _ends(
     return gone | {place: ends_of(consumer, place) for place in places_of(consumer, wanted)}
 
 
-def _lost(ends: Mapping[Place, OffsetRange], cursors: Mapping[Place, int]) -> Losses:
-    read = {place: (cursors[place], span) for place, span in ends.items() if place in cursors}
-    return Losses(
-        {
-            place: OffsetRange(expected, span.start)
-            for place, (expected, span) in read.items()
-            if expected < span.start
-        },
-        {
-            place: Restart(expected, span)
-            for place, (expected, span) in read.items()
-            if expected > span.end
-        },
-    )
+def _lost(ends: Mapping[Place, OffsetRange], cursors: Mapping[Place, int], ids: TopicIds) -> Losses:
+    made_anew = ids.made_anew
+    deleted, restarted = {}, {}
+    for place, span in ends.items():
+        expected = cursors.get(place)
+        if expected is None:
+            continue
+        if place.topic in made_anew or expected > span.end:
+            restarted[place] = Restart(expected, span, made_anew.get(place.topic))
+        elif expected < span.start:
+            deleted[place] = OffsetRange(expected, span.start)
+    return Losses(deleted, restarted)
 
 
 def _refusal(lost: Losses) -> RecordsLostError:

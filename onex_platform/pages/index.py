@@ -19,7 +19,12 @@ from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres import Cursor, stream, transaction
 from onex_platform.errors import ConfigurationError, OnexError
 from onex_platform.pages import inbox
-from onex_platform.pages.cursors import CursorMove, consumer_offsets, move_consumer_cursors
+from onex_platform.pages.cursors import (
+    CursorMove,
+    consumer_offsets,
+    move_consumer_cursors,
+    read_topics,
+)
 from onex_platform.pages.cuts import Cut, Place
 from onex_platform.pages.format import EnumPageReason, PageMetadata
 from onex_platform.pages.staging import take_staged
@@ -118,6 +123,11 @@ class PageIndex:
         with transaction(self._engine, self._breaker) as cursor:
             offsets = consumer_offsets(cursor, self.domain)
         return {Place(*place): offset for place, offset in offsets.items()}
+
+    def read_topics(self) -> dict[str, frozenset[UUID]]:
+        """The ids of the topics that the cursors belong to, as far as they are known."""
+        with transaction(self._engine, self._breaker) as cursor:
+            return read_topics(cursor, self.domain)
 
     def pages(
         self,
@@ -228,7 +238,7 @@ class PageIndex:
             if not account.archived and not account.parked:
                 return  # nothing came in: the head moves on, and that is all
             moves = (
-                CursorMove(place.topic, place.partition, cut.cursors.get(place), span.end)
+                CursorMove(*place, cut.cursors.get(place), span.end, cut.topic_ids.get(place.topic))
                 for place, span in cut.ranges.items()
             )
             if not move_consumer_cursors(cursor, self.domain, moves):

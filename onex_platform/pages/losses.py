@@ -28,15 +28,16 @@ class RivalReaderError(OnexError):
 
 def find_losses(archive: PageArchive) -> Losses:
     """What comes next for the archive, but is no longer on the broker."""
+    ids = archive.topic_ids()
     with open_consumer(archive.settings) as consumer:
-        return find_lost(consumer, input_topics(), archive.index.cursors())
+        return find_lost(consumer, input_topics(), archive.index.cursors(), ids)
 
 
 def accept_losses(archive: PageArchive, lost: Losses) -> None:
     """Let reading go on behind the losses, and keep them on record, in one transaction."""
     moves = (CursorMove(*place, span.start, span.end) for place, span in lost.deleted.items())
     restarts = (
-        CursorRestart(*place, restart.expected, restart.held.start)
+        CursorRestart(*place, restart.expected, restart.held.start, restart.topic_id)
         for place, restart in lost.restarted.items()
     )
     with transaction(archive.engine, archive.breaker) as cursor:

@@ -78,6 +78,7 @@ class WrittenLog:
             at(until),
             {PLACE: OffsetRange(self._offset - len(records), self._offset)},
             self.archive.index.cursors(),
+            {},
         )
         account = CutAccount(len(entered), 0, sum(event.duplicate for event in entered))
         pages = [write_page(self.archive, entered, EnumPageReason.INGEST, cut)]

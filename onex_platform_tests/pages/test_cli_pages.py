@@ -156,6 +156,36 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
         assert parked == [(0, 0), (0, 1)]
 
 
+def test_a_topic_that_was_made_anew_is_recognised_even_if_it_has_grown_beyond_the_cursor(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    settings, kind = pipeline_settings, EnumEventKind.NODE_HEARTBEAT
+    topic = load_catalogue().for_kind(kind).topic
+    with open_archive(settings) as archive:
+        make_anew(settings, topic)
+        with transaction(archive.engine, archive.breaker) as cursor:
+            cursor.execute("UPDATE consumer_cursors SET next_offset = 0 WHERE topic = %s", [topic])
+        send(settings, [sent(kind, "node-1") for _ in range(5)])  # one partition; others stay empty
+        assert archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1)) is not None
+        before = archive.index.cursors()
+        make_anew(settings, topic)
+        send(settings, [sent(kind, f"node-{n}") for n in range(9) for _ in range(7)])
+        now = datetime.now(UTC) + timedelta(seconds=1)
+        for _ in range(2):
+            with pytest.raises(RecordsLostError, match=r"offset 5 comes next of the topic that it"):
+                archive.take_cut(spark, now)
+        assert archive.index.cursors() == before
+        partitions = sum(place.topic == topic for place in before)
+        accepted = onex(settings, "skip-lost", "--yes")
+        assert f"Reading begins anew in {partitions} partitions." in accepted.stdout
+        taken = archive.take_cut(spark, now)
+        assert taken is not None
+        assert taken.account.archived == 63
+        verified = json.loads(onex(settings, "verify", "--json").stdout)
+        assert (verified["faults"], verified["restarts"]) == ([], partitions)
+        assert archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=2)) is not None
+
+
 def make_anew(settings: Settings, topic: str) -> None:
     delete_topic(settings, topic)
     create_topics(settings)

@@ -217,7 +217,7 @@ def orphans_of(archive: PageArchive, folded: int, now: datetime = LATER) -> list
 
 
 def a_cut(start: float, end: float) -> Cut:
-    return Cut(at(start), at(end), {}, {})
+    return Cut(at(start), at(end), {}, {}, {})
 
 
 def left_behind(log: WrittenLog, reason: EnumPageReason, *, passed: bool) -> str:

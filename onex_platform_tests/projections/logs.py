@@ -58,7 +58,7 @@ def take_cut(archive: PageArchive, records: Iterable[RawRecord], instant: dateti
     log = list(to_events(events, archive.domain))
     pages = [write_page(archive, log, EnumPageReason.INGEST)] if log else []
     account = CutAccount(len(log), 0, sum(event.duplicate for event in log))
-    cut = Cut(closed_before=head, instant=instant, ranges={}, cursors={})
+    cut = Cut(closed_before=head, instant=instant, ranges={}, cursors={}, topic_ids={})
     archive.index.commit_cut(cut, batch_id, pages, account, [])
     return account
 
