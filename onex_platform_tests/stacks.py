@@ -74,6 +74,8 @@ def halted_broker(settings: Settings) -> Iterator[None]:
     broker = psutil.Process(pid)
     broker.suspend()
     try:
+        # On a busy machine it goes on for a while after the signal.
+        assert processes.wait_until(lambda: broker.status() == psutil.STATUS_STOPPED, 10)
         yield
     finally:
         broker.resume()

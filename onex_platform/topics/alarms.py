@@ -19,6 +19,8 @@ from onex_platform.topics.catalogue import Catalogue
 
 _KIND = EnumEventKind.ERROR_DETECTED
 _SOURCE = "onex-platform"
+# Whoever raises an alarm has other work to do, and raises it again if it was not heard.
+_PATIENCE_SECONDS = 3.0
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -35,9 +37,12 @@ class Alarm:
 
 
 def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alarm]) -> int:
-    """Publish the failures and wait for the broker; how many it acknowledged."""
+    """Publish the failures and wait for the broker; how many it acknowledged.
+
+    A broker that does not answer costs a few seconds, whatever others grant it.
+    """
     topic = catalogue.for_kind(_KIND).topic
-    with open_producer(settings) as producer:
+    with open_producer(_impatient(settings)) as producer:
         return produce_all(
             producer,
             (
@@ -49,6 +54,16 @@ def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alar
                 for alarm in alarms
             ),
         )
+
+
+def _impatient(settings: Settings) -> Settings:
+    kafka = settings.kafka
+    limits = {
+        "connect_timeout_seconds": min(kafka.connect_timeout_seconds, _PATIENCE_SECONDS),
+        "request_timeout_seconds": min(kafka.request_timeout_seconds, _PATIENCE_SECONDS),
+        "delivery_timeout_seconds": min(kafka.delivery_timeout_seconds, _PATIENCE_SECONDS),
+    }
+    return settings.model_copy(update={"kafka": kafka.model_copy(update=limits)})
 
 
 def envelope_of(alarm: Alarm, tenant: str) -> ModelEventEnvelope:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import ExitStack
 from datetime import timedelta
 
 import pytest
@@ -10,13 +12,17 @@ import pytest
 from onex_platform.deadlines import alerts
 from onex_platform.deadlines.records import flapping, holds, override_guard, overrides
 from onex_platform.deadlines.scan import is_due, scan
+from onex_platform.domain.envelope import ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka import end_positions, read_to_end
 from onex_platform.errors import ConfigurationError, InfraTimeoutError
 from onex_platform.settings import Settings
+from onex_platform.topics import alarms
+from onex_platform.topics.alarms import Alarm
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.deadlines.watched import MINUTE, Watched, open_watched, with_deadlines
 from onex_platform_tests.domain.builders import TENANT, at
+from onex_platform_tests.stacks import halted_broker
 
 pytestmark = pytest.mark.servers
 
@@ -200,6 +206,33 @@ def test_a_hold_that_could_not_be_told_is_told_by_a_later_scan(
     assert len(list(read_to_end(piped.archive.settings, [ERRORS], before))) == 1
     [hold] = holds(piped.archive)
     assert hold.alerted_at == NOW + MINUTE
+
+
+def test_a_broker_that_leaves_before_the_alert_is_heard_does_not_keep_the_scan(
+    piped: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = piped.archive.settings
+    assert settings.kafka.delivery_timeout_seconds > 60
+    before = end_positions(settings, [ERRORS])
+    piped.active(100, at(0))
+    with ExitStack() as halted, monkeypatch.context() as patched:
+
+        def envelope_of(alarm: Alarm, tenant: str) -> ModelEventEnvelope:
+            halted.enter_context(halted_broker(settings))  # the producer is open by now
+            return made(alarm, tenant)
+
+        made = alarms.envelope_of
+        patched.setattr(alarms, "envelope_of", envelope_of)
+        began = time.monotonic()
+        account = piped.scan(NOW)
+        assert (account.expired, account.held, account.alerts) == (15, 85, 0)
+        assert time.monotonic() - began < 60
+    piped.watched_at(NOW + MINUTE)
+    piped.folded_to(NOW + MINUTE)
+    assert scan(piped.archive, NOW + MINUTE).alerts == 1
+    [hold] = holds(piped.archive)
+    told = read_to_end(settings, [ERRORS], before)  # the first may have been written after all
+    assert {message.key() for message in told} == {str(hold.hold_id).encode()}
 
 
 def test_a_scan_is_due_when_it_may_change_something(piped: Watched) -> None:
