@@ -62,10 +62,10 @@ def hour_key(hours: dg.HourlyPartitionsDefinition, hour: datetime) -> str:
     return hours.get_partition_key_for_timestamp(hour.timestamp())
 
 
-def schedule(job: Any, cron: str) -> dg.ScheduleDefinition:
+def schedule(job: Any, cron: str, **options: Any) -> dg.ScheduleDefinition:
     """The job at these times in UTC, switched on from the start."""
     return dg.ScheduleDefinition(
-        job=job, cron_schedule=cron, default_status=dg.DefaultScheduleStatus.RUNNING
+        job=job, cron_schedule=cron, default_status=dg.DefaultScheduleStatus.RUNNING, **options
     )
 
 

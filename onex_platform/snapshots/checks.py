@@ -11,7 +11,7 @@ _SHOWN = 10
 
 
 def snapshot_topic_equals_projection(found: TopicComparison) -> Verdict:
-    """Whether the last record of every entity has its row's version, or is on its way."""
+    """Whether the last record of every entity is its row's, or is on its way."""
     named = ", ".join(f"{fault.entity_id} ({fault.kind.value})" for fault in found.faults[:_SHOWN])
     more = len(found.faults) - _SHOWN
     return Verdict(
@@ -29,6 +29,7 @@ def compared_numbers(found: TopicComparison) -> dict[str, Number]:
         "rows": found.rows,
         "equal": found.equal,
         "waiting": found.waiting,
+        "contents compared": found.contents,
         "foreign records": found.foreign_records,
         **{kind.replace("_", " "): count for kind, count in found.counts().items()},
     }

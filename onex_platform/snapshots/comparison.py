@@ -1,15 +1,18 @@
-"""Does the topic say what the rows say? Both are read as entity and version, never as a whole.
+"""Does the topic say what the rows say? Both are read as entity and version, and if asked for with
+a digest of their contents, never as a whole.
 
 Both move while they are compared, so the order of reading decides what is a fault:
 
 1. the topic, up to its ends (one small entry per entity stays in memory);
-2. the rows, and which of them wait in the outbox. What does not wait was published before, so
+2. the rows, and which of them wait in the outbox; then what they say, where versions are equal: a
+   version has one content. What does not wait was published before, so
 3. the topic's tail must have it. Only then is a row's record missing, or behind.
 4. Rows once more, those that the topic seemed to be ahead of. Only now is it ahead.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,10 +21,16 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from onex_platform.engines.kafka import Positions, read_to_end, written_positions
-from onex_platform.engines.postgres import Engine, stream
+from onex_platform.engines.postgres import Cursor, Engine, stream, transaction
 from onex_platform.resilience import CircuitBreaker
 from onex_platform.settings import Settings
-from onex_platform.snapshots.records import published_state
+from onex_platform.snapshots.contents import digest_of
+from onex_platform.snapshots.records import (
+    RowState,
+    published_state,
+    read_rows,
+    read_rows_after,
+)
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
 _ROWS = """
@@ -45,6 +54,7 @@ class EnumSnapshotFault(StrEnum):
     TOMBSTONED = "tombstoned"
     UNKNOWN = "unknown"
     AHEAD = "ahead"
+    DIFFERENT = "different"  # the same version, but other contents
 
 
 class State(NamedTuple):
@@ -70,6 +80,7 @@ class TopicComparison:
     rows: int = 0
     equal: int = 0
     waiting: int = 0
+    contents: int = 0  # of how many rows the contents were compared
     foreign_records: int = 0
     faults: list[Fault] = field(default_factory=list)
 
@@ -82,10 +93,14 @@ class TopicComparison:
 class _Topic:
     """The last state of each key, as far as it was read; a key that was never written has none."""
 
-    def __init__(self, settings: Settings, config: ModelSnapshotTopicConfig) -> None:
+    def __init__(
+        self, settings: Settings, config: ModelSnapshotTopicConfig, *, contents: bool
+    ) -> None:
         self._settings, self._topics = settings, [config.topic]
+        self._contents = contents
         self._position: Positions = {}
         self.states: dict[UUID, State] = {}
+        self.digests: dict[UUID, bytes] = {}
         self.foreign = 0
 
     def read_on(self, only: Collection[UUID] | None = None) -> None:
@@ -97,6 +112,8 @@ class _Topic:
                 self.foreign += 1
             elif only is None or state.entity_id in only:
                 self.states[state.entity_id] = State(state.version, state.is_tombstone)
+                if self._contents and (value := message.value()) is not None:
+                    self.digests[state.entity_id] = digest_of(value)
         self._position = ends
 
 
@@ -106,9 +123,14 @@ def compare(
     breaker: CircuitBreaker,
     config: ModelSnapshotTopicConfig,
     entities: Collection[UUID] | None = None,
+    *,
+    contents: bool = False,
 ) -> TopicComparison:
-    """Compare every row of the domain with the topic, or those of some entities."""
-    topic, result = _Topic(settings, config), TopicComparison()
+    """Compare every row of the domain with the topic, or those of some entities.
+
+    With `contents` also what they say, which takes some three times as long.
+    """
+    topic, result = _Topic(settings, config, contents=contents), TopicComparison()
     topic.read_on(entities)
     suspects: dict[UUID, State | None] = {}
     unseen = set(topic.states)
@@ -123,8 +145,13 @@ def compare(
         else:
             suspects[row.entity_id] = state
     suspects |= dict.fromkeys(key for key in unseen if not topic.states[key].closed)
-    if suspects:
-        topic.read_on(suspects.keys())
+    doubted: dict[UUID, _Said] = {}
+    if contents:
+        with transaction(engine, breaker) as cursor:
+            rows = _whole_rows(cursor, config.domain, entities)
+            doubted = _differing_contents(rows, topic, result)
+    if suspects or doubted:
+        topic.read_on(suspects.keys() | doubted.keys())
     result.foreign_records = topic.foreign
     leading = []
     for key, suspect in suspects.items():
@@ -146,7 +173,46 @@ def compare(
             continue
         kind = EnumSnapshotFault.UNKNOWN if present is None else EnumSnapshotFault.AHEAD
         result.faults.append(Fault(key, kind, present, published))
+    for key, said in doubted.items():
+        state = topic.states[key]
+        if said.differs(state, topic.digests[key]):
+            result.equal -= 1
+            result.faults.append(Fault(key, EnumSnapshotFault.DIFFERENT, state, state))
     return result
+
+
+class _Said(NamedTuple):
+    """A row's version, and the digest of what it says then."""
+
+    version: int
+    digest: bytes
+
+    def differs(self, record: State | None, digest: bytes | None) -> bool:
+        """Whether a record of this very version says something else."""
+        return record == State(self.version, closed=False) and digest != self.digest
+
+
+def _differing_contents(
+    rows: Iterable[RowState], topic: _Topic, result: TopicComparison
+) -> dict[UUID, _Said]:
+    """The open rows that the topic has in their version, but with other contents."""
+    doubted = {}
+    for row in rows:
+        key = UUID(row.key)
+        record = topic.states.get(key)
+        if record != State(row.version, closed=row.is_tombstone) or record.closed:
+            continue
+        result.contents += 1
+        said = _Said(row.version, digest_of(row.value))
+        if said.differs(record, topic.digests[key]):
+            doubted[key] = said
+    return doubted
+
+
+def _whole_rows(cursor: Cursor, domain: str, ids: Collection[UUID] | None) -> Iterator[RowState]:
+    if ids is None:
+        return read_rows_after(cursor, domain, str(UUID(int=0)), sys.maxsize)
+    return read_rows(cursor, domain, ids)
 
 
 def _rows(

@@ -22,7 +22,13 @@ class RelayConfig(dg.Config):
     entities: list[str] = Field(default_factory=list)
 
 
-class TopicSweepConfig(dg.Config):
+class ComparisonConfig(dg.Config):
+    """Versions are compared in any case; what the records say, if asked for."""
+
+    contents: bool = False
+
+
+class TopicSweepConfig(ComparisonConfig):
     """A sweep is capped in repairs; a dry run only compares."""
 
     dry_run: bool = False
@@ -36,7 +42,15 @@ def build_definitions() -> dg.Definitions:
         asset_checks=[snapshot_topic_equals_projection, compaction_keeps_up],
         jobs=[publish_snapshots, sweep_snapshots],
         sensors=[publish_when_outbox_waits],
-        schedules=[wiring.schedule(sweep_snapshots, "*/5 * * * *")],
+        schedules=[
+            wiring.schedule(sweep_snapshots, "*/5 * * * *"),
+            wiring.schedule(
+                sweep_snapshots,
+                "32 2 * * *",
+                name="sweep_snapshots_with_contents",
+                run_config={"ops": {compare_and_repair.name: {"config": {"contents": True}}}},
+            ),
+        ],
     )
 
 
@@ -100,10 +114,15 @@ def compare_and_repair(
     """Compare rows and topic, queue what differs, and publish it; see whether it is compacted."""
     with _relay(archive) as relay:
         if config.dry_run:
-            done = Sweep(look(relay))
+            done = Sweep(look(relay, contents=config.contents))
         else:
             relay.publish_pending()
-            done = sweep(relay, raise_versions=config.raise_versions, limit=config.most_repairs)
+            done = sweep(
+                relay,
+                raise_versions=config.raise_versions,
+                contents=config.contents,
+                limit=config.most_repairs,
+            )
             relay.publish_pending()
         compacted = _compaction(relay)
     # What the sweep found, before it repaired it: somebody should know.
@@ -128,11 +147,13 @@ def sweep_snapshots() -> None:
 
 @dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
 def snapshot_topic_equals_projection(
+    config: ComparisonConfig,
     archive: dg.ResourceParam[PageArchive],
 ) -> dg.AssetCheckResult:
-    """The topic's last record of every entity has its row's version, or is on its way."""
+    """The topic's last record of every entity is its row's, or is on its way."""
     with _relay(archive) as relay:
-        verdict = checks.snapshot_topic_equals_projection(look(relay))
+        found = look(relay, contents=config.contents)
+        verdict = checks.snapshot_topic_equals_projection(found)
     return dg.AssetCheckResult(**verdict._asdict())
 
 

@@ -4,6 +4,8 @@
 - A record that is *ahead* of its row comes from a database that was set back, or from somebody who
   should not write. Nothing that the registry publishes would be newer for readers, so it is only
   reported; `raise_versions` lifts the rows above the topic, and then they are published.
+- A record that says something *different* at its row's version is nothing that readers would take
+  back for another one of the same version: its row is lifted by one, and published.
 - At most `limit` repairs a time; the next sweep finds the rest.
 """
 
@@ -44,26 +46,35 @@ def sweep(
     entities: Collection[UUID] | None = None,
     *,
     raise_versions: bool = False,
+    contents: bool = False,
     limit: int = REPAIRS_PER_SWEEP,
 ) -> Sweep:
     """Compare rows and topic, or those of some entities, and queue what has to be published."""
-    found = look(relay, entities)
+    found = look(relay, entities, contents=contents)
+    lifted = {EnumSnapshotFault.DIFFERENT}
+    if raise_versions:
+        lifted.add(EnumSnapshotFault.AHEAD)
+    beaten = [fault for fault in found.faults if fault.kind in lifted][:limit]
     with transaction(relay.engine, relay.breaker) as cursor:
-        raised = _raise(cursor, relay.domain, found.faults) if raise_versions else 0
+        raised = _raise(cursor, relay.domain, beaten) if beaten else 0
         with effect("snapshots.queue_repairs"):
             queued = outbox.queue_rows(cursor, relay.domain, islice(_repairs(found.faults), limit))
     return Sweep(found, queued + raised, raised)
 
 
-def look(relay: OutboxRelay, entities: Collection[UUID] | None = None) -> TopicComparison:
+def look(
+    relay: OutboxRelay, entities: Collection[UUID] | None = None, *, contents: bool = False
+) -> TopicComparison:
     """Compare only."""
     config = relay.writer.config
-    return compare(relay.settings, relay.engine, relay.breaker, config, entities)
+    return compare(relay.settings, relay.engine, relay.breaker, config, entities, contents=contents)
 
 
 def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
     for fault in faults:
-        if fault.row is not None and fault.kind is not EnumSnapshotFault.AHEAD:
+        if fault.kind in (EnumSnapshotFault.AHEAD, EnumSnapshotFault.DIFFERENT):
+            continue  # no record of the row's version would be newer for readers
+        if fault.row is not None:
             entry = "tombstone" if fault.row.closed else "snapshot"
             yield entry, fault.entity_id, fault.row.version
         elif fault.kind is EnumSnapshotFault.UNKNOWN and fault.record is not None:
@@ -72,7 +83,6 @@ def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
 
 def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
     """Lift rows above what the topic has of them, and queue them."""
-    ahead = [fault for fault in faults if fault.kind is EnumSnapshotFault.AHEAD]
     take_turn(cursor, domain)
     rows = cursor.execute(
         f"""
@@ -83,8 +93,8 @@ def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
         RETURNING {_ENTRY}, p.entity_id, p.row_version""",  # noqa: S608 - constant parts
         {
             "domain": domain,
-            "ids": [fault.entity_id for fault in ahead],
-            "versions": [fault.record.version for fault in ahead if fault.record is not None],
+            "ids": [fault.entity_id for fault in faults],
+            "versions": [fault.record.version for fault in faults if fault.record is not None],
         },
     ).fetchall()
     return outbox.queue_rows(cursor, domain, rows)

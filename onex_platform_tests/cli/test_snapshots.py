@@ -74,6 +74,20 @@ def test_a_sweep_compares_repairs_and_says_so(onex: Onex, registry: Registry) ->
     registry.require_topic_equals_rows()
 
 
+def test_contents_are_compared_if_asked_for(onex: Onex, registry: Registry) -> None:
+    registry.change(1)
+    onex("publish")
+    assert json.loads(onex("status", "--json").stdout)["contents_compared"] == 0
+    assert json.loads(onex("status", "--contents", "--json").stdout)["contents_compared"] == 1
+    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        cursor.execute("UPDATE registration_projections SET node_name = 'renamed by hand'")
+    onex("sweep", "--dry-run")
+    onex("status", "--contents", code=1)
+    assert f"different  {number_id(1)}" in onex("sweep", "--contents", "--dry-run", code=1).stdout
+    assert json.loads(onex("sweep", "--contents", "--json").stdout)["raised"] == 1
+    onex("status", "--contents")
+
+
 def test_a_rebuild_asks_first(onex: Onex, registry: Registry) -> None:
     registry.change(1)
     onex("rebuild", code=1)

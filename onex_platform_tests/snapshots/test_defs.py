@@ -93,14 +93,29 @@ def test_the_sweep_says_what_it_found_and_repairs_it(graph: Graph, registry: Reg
     registry.require_topic_equals_rows()
 
 
-def test_the_sweep_runs_every_five_minutes(graph: Graph) -> None:
-    [schedule] = [
+def test_the_sweep_runs_every_five_minutes_and_at_night(graph: Graph) -> None:
+    schedules = [
         schedule
         for schedule in graph.definitions.get_repository_def().schedule_defs
         if schedule.job_name == "sweep_snapshots"
     ]
-    assert schedule.cron_schedule == "*/5 * * * *"
-    assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING
+    assert {schedule.cron_schedule for schedule in schedules} == {"*/5 * * * *", "32 2 * * *"}
+    assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.RUNNING}
+
+
+def test_the_nightly_sweep_compares_contents(graph: Graph, registry: Registry) -> None:
+    registry.change(1, 2)
+    graph.run("publish_snapshots")
+    [nightly] = [
+        schedule
+        for schedule in graph.definitions.get_repository_def().schedule_defs
+        if schedule.name == "sweep_snapshots_with_contents"
+    ]
+    [tick] = nightly.evaluate_tick(dg.build_schedule_context()).run_requests
+    for config, compared in ((None, 0), (tick.run_config, 2)):
+        run = graph.run("sweep_snapshots", run_config=config)
+        check = _verdicts(run)["snapshot_topic_equals_projection"]
+        assert (check.passed, numbers(check.metadata)["contents compared"]) == (True, compared)
 
 
 def test_the_graph_leads_from_the_rows_to_the_topic(graph: Graph) -> None:

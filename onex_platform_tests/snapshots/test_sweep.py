@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
+from onex_platform.domain.projection import (
+    ModelRegistrationProjection,
+    ModelRegistrationSnapshot,
+)
 from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, produce_all
 from onex_platform.engines.kafka_topics import topic_names
 from onex_platform.engines.postgres import transaction
 from onex_platform.errors import InfraError
 from onex_platform.projections import outbox
+from onex_platform.snapshots.cache import SnapshotCache
 from onex_platform.snapshots.comparison import EnumSnapshotFault
 from onex_platform.snapshots.rebuild import rebuild_topic
 from onex_platform.snapshots.records import VERSION_HEADER, PublishedState
 from onex_platform.snapshots.sweep import look, queue_entities, sweep
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.domain.builders import number_id
+from onex_platform_tests.domain.builders import at, number_id
 from onex_platform_tests.snapshots.registry import Registry
 
 pytestmark = pytest.mark.servers
@@ -85,6 +92,75 @@ def test_a_topic_ahead_is_reported_until_the_rows_are_raised(registry: Registry)
         assert look(relay).faults == []
     registry.require_topic_equals_rows()
     assert registry.store.node(number_id(1)).row_version == 8
+
+
+def test_other_contents_of_the_same_version_are_found_and_replaced_for_readers(
+    registry: Registry,
+) -> None:
+    [_, wrong, right, _] = registry.change(1, 2, 3, 4)
+    _execute(registry, f"DELETE FROM outbox WHERE entity_id = '{wrong.entity_id}'")  # noqa: S608
+    cache = SnapshotCache(registry.settings, topic=registry.config.topic)
+    with registry.relay() as relay, closing(cache):
+        relay.publish_pending()
+        text = _snapshot(wrong, node_name="somebody else")
+        _write(registry, 2, 1, text)
+        _write(registry, 3, 1, _snapshot(right))  # another spelling, the same contents
+        _write(registry, 4, 1, b"{}")
+        cache.refresh()
+        assert _name(cache, 2) == "somebody else"
+        assert look(relay).faults == []
+        for _ in range(2):
+            found = look(relay, contents=True)
+            assert {fault.entity_id: fault.kind for fault in found.faults} == {
+                number_id(2): Fault.DIFFERENT,
+                number_id(4): Fault.DIFFERENT,
+            }
+            assert (found.rows, found.contents, found.equal) == (4, 4, 2)
+        assert sweep(relay).queued == 0
+        done = sweep(relay, contents=True)
+        assert (done.raised, done.queued) == (2, 2)
+        relay.publish_pending()
+        found = look(relay, contents=True)
+        assert (found.faults, found.contents) == ([], 4)
+        cache.refresh()
+        assert _name(cache, 2) == wrong.node_name
+    assert registry.latest()[number_id(2)].version == 2
+    registry.require_topic_equals_rows()
+
+
+def test_contents_are_judged_only_where_versions_agree(registry: Registry) -> None:
+    registry.change(1, 2, 3, 4)
+    registry.close(4)
+    with registry.relay() as relay:
+        relay.publish_pending()
+        registry.change(1)  # waits
+        _write(registry, 2, 7, b"{}")  # ahead
+        found = look(relay, contents=True)
+        assert [fault.kind for fault in found.faults] == [Fault.AHEAD]
+        assert (found.contents, found.equal, found.waiting) == (1, 2, 1)
+        assert look(relay, [number_id(2), number_id(3)], contents=True).contents == 1
+
+
+def test_contents_are_different_in_no_more_rows_than_are_repaired_at_once(
+    registry: Registry,
+) -> None:
+    registry.change(1, 2, 3)
+    with registry.relay() as relay:
+        relay.publish_pending()
+        for node in (1, 2, 3):
+            _write(registry, node, 1, b"{}")
+        assert sweep(relay, contents=True, limit=2).raised == 2
+
+
+def _snapshot(row: ModelRegistrationProjection, **changes: object) -> bytes:
+    shown = ModelRegistrationSnapshot.from_projection(row, snapshot_created_at=at(0))
+    return shown.model_copy(update=changes).model_dump_json(indent=1).encode()
+
+
+def _name(cache: SnapshotCache, node: int) -> str | None:
+    shown = cache.get(number_id(node))
+    assert shown is not None
+    return shown.node_name
 
 
 def test_only_chosen_entities_are_compared_and_queued(registry: Registry) -> None:
