@@ -6,6 +6,8 @@ release does not know is parked, never dropped: after an upgrade the parked byte
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -111,6 +113,8 @@ class UpcasterRegistry:
 
 
 UPCASTERS = UpcasterRegistry()
+# What a number that a double can't hold has in its spelling; most that has it is no such number.
+_HUGE = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")
 
 
 def parse_envelope(value: bytes) -> ModelEventEnvelope:
@@ -119,9 +123,11 @@ def parse_envelope(value: bytes) -> ModelEventEnvelope:
         document = from_json(value, allow_inf_nan=False)
     except ValueError as error:
         raise Unreadable(EnumParkReason.NOT_JSON, str(error)) from None
-    if b"\\u0000" in value and _holds_nul(document):
+    if b"\\u0000" in value and _holds(document, _is_nul):
         # PostgreSQL stores no NUL in text or JSONB: one such record would sink its whole batch.
         raise Unreadable(EnumParkReason.BAD_PAYLOAD, "a string holds the character U+0000")
+    if _HUGE.search(value) and _holds(document, _is_infinite):
+        raise Unreadable(EnumParkReason.BAD_PAYLOAD, "a number is larger than 1.8e308")
     try:
         return ModelEventEnvelope.model_validate(document)
     except ValidationError as error:
@@ -155,9 +161,18 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def _holds_nul(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\x00" in value
+def _holds(value: Any, is_bad: Callable[[Any], bool]) -> bool:
+    """Whether something bad stands anywhere in a document."""
     if isinstance(value, dict):
-        return any(_holds_nul(key) or _holds_nul(item) for key, item in value.items())
-    return isinstance(value, list) and any(map(_holds_nul, value))
+        return any(is_bad(key) or _holds(item, is_bad) for key, item in value.items())
+    if isinstance(value, list):
+        return any(_holds(item, is_bad) for item in value)
+    return is_bad(value)
+
+
+def _is_nul(value: Any) -> bool:
+    return isinstance(value, str) and "\x00" in value
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and math.isinf(value)

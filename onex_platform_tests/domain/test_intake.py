@@ -127,6 +127,8 @@ def test_a_legacy_event_reads_like_its_canonical_twin(legacy_type: str) -> None:
         (record(Kind.NODE_ACK, epoch=2**63), Reason.BAD_PAYLOAD, "epoch="),
         (record(Kind.NODE_INTROSPECTION, node_type="WIZARD"), Reason.BAD_PAYLOAD, "WIZARD"),
         (record(Kind.NODE_INTROSPECTION, metadata={"a": "b\x00"}), Reason.BAD_PAYLOAD, "U+0000"),
+        (record(Kind.NODE_ACK, value=b'{"a": [1e999]}'), Reason.BAD_PAYLOAD, "larger than"),
+        (record(Kind.NODE_ACK, value=b"[" + b"1" * 400 + b".5]"), Reason.BAD_PAYLOAD, "larger"),
         (record(Kind.NODE_ACK, headers={"x-tenant": b"Bad Tenant"}), Reason.BAD_TENANT, "Bad"),
         (
             record(Kind.NODE_ACK, headers={"x-tenant": b"a"}, envelope={"tenant": "b"}),
