@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 from onex_platform.domain.deadlines import Durations
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive, input_topics, intake_rules
-from onex_platform.pages.entry import admit_batch, events_of, parked_of
+from onex_platform.pages.entry import admit_records
 from onex_platform.pages.format import EnumPageReason, PageMetadata, PageWriter
 from onex_platform.pages.index import StoredPage, insert_pages
 from onex_platform.pages.numbering import enter_log
+from onex_platform.pages.schema import buckets_of
 from onex_platform.pages.store import PageStore, page_key
 from onex_platform.settings import Settings
 from onex_platform.simulate.files import write_file
@@ -35,8 +36,6 @@ from onex_platform.simulate.plan import FleetPlan, duration_for
 from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.routes import routes_of
 from onex_platform.topics.catalogue import load_catalogue
-
-_BATCH_ROWS = 10_000  # as Spark hands them over
 
 
 def fleet_plan(events: int, nodes: int) -> FleetPlan:
@@ -101,16 +100,13 @@ def _write_cut(to: Destination, history: Path, groups: tuple[int, int]) -> list[
     rules = intake_rules(to.settings, None)
     topics, read_at = input_topics(), datetime.now(UTC)
     table = pq.ParquetFile(history).read_row_groups(list(range(*groups)))
-    entries = pa.concat_tables(
-        admit_batch(batch, topics, rules, read_at, to.buckets)
-        for batch in table.to_batches(_BATCH_ROWS)
-    )
-    assert not len(parked_of(entries))
+    admitted = admit_records(table, topics, rules, read_at)
+    assert not len(admitted.parked)
     first = table["timestamp"][0].as_py().astimezone(UTC)
     store, pages = PageStore(to.store_url), []
-    of_bucket = entries["bucket"].to_numpy()
+    of_bucket = buckets_of(admitted.events["entity_id"].combine_chunks(), to.buckets)
     for bucket in range(to.buckets):
-        events = events_of(entries.filter(pa.array(of_bucket == bucket)))
+        events = admitted.events.filter(pa.array(of_bucket == bucket))
         if len(events):
             writer = PageWriter()
             writer.add(bucket, enter_log(events, first, lambda _ids: set()))

@@ -18,11 +18,11 @@ from onex_platform.engines.kafka import KafkaSession, open_consumer
 from onex_platform.engines.kafka_topics import topic_ids
 from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.pages.cuts import Cut, TopicIds, plan_cut
-from onex_platform.pages.entry import InputTopic
 from onex_platform.pages.inbox import waiting
 from onex_platform.pages.index import CutAccount, PageIndex
 from onex_platform.pages.ingest import IngestJob, ingest
 from onex_platform.pages.ledger import recall
+from onex_platform.pages.plain import InputTopic
 from onex_platform.pages.store import PageStore
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings

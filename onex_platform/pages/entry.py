@@ -5,73 +5,41 @@ The rules are `domain.intake.admit`'s; this module only moves values in and out 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules, Parked, RawRecord, admit
-from onex_platform.pages.beats import admit_beats
-from onex_platform.pages.schema import (
-    ENTRY_SCHEMA,
-    LOG_SCHEMA,
-    PARKED_COLUMNS,
-    bucket_of,
-    to_row,
-)
+from onex_platform.pages.plain import InputTopic, admit_plain
+from onex_platform.pages.schema import PARKED_SCHEMA, to_table
 
 
-class InputTopic(NamedTuple):
-    """What the catalogue says about a topic that is read."""
+class Admitted(NamedTuple):
+    """What became of some records: events that have no position yet, and parked records."""
 
-    kind: EnumEventKind
-    legacy: bool
+    events: pa.Table
+    parked: pa.Table
 
 
-def admit_batch(
-    batch: pa.RecordBatch,
-    topics: Mapping[str, InputTopic],
-    rules: IntakeRules,
-    read_at: datetime,
-    buckets: int,
-) -> pa.Table:
-    """A batch of Spark's Kafka source as entries."""
-    records = pa.Table.from_batches([batch])
-    beats = [name for name, topic in topics.items() if topic.kind is EnumEventKind.NODE_HEARTBEAT]
-    is_beat = np.asarray(pc.is_in(records["topic"], pa.array(beats)))
-    legacy = [name for name in beats if topics[name].legacy]
-    plain, taken = admit_beats(records.filter(pa.array(is_beat)), legacy, rules, read_at, buckets)
-    rest = ~is_beat
-    rest[is_beat] = ~taken
+def admit_records(
+    records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRules, read_at: datetime
+) -> Admitted:
+    """Records of Spark's Kafka source, admitted or parked."""
+    plain, taken = admit_plain(records, topics, rules, read_at)
+    if taken.all():
+        return Admitted(plain, PARKED_SCHEMA.empty_table())
     others = [
-        _entry(admit(record, rules, read_at), buckets)
-        for record in _raw_records(records.filter(pa.array(rest)), topics)
+        admit(record, rules, read_at)
+        for record in _raw_records(records.filter(pa.array(~taken)), topics)
     ]
-    return pa.concat_tables([plain, pa.Table.from_batches([entries_batch(others)])])
-
-
-def event_entries(events: Iterable[LogEvent], buckets: int) -> pa.RecordBatch:
-    """Facts from the inbox as entries."""
-    return entries_batch([_entry(event, buckets) for event in events])
-
-
-def entries_batch(entries: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(entries, schema=ENTRY_SCHEMA)
-
-
-def events_of(entries: pa.Table) -> pa.Table:
-    """The entries that are events, as rows of the log."""
-    events = entries.filter(pc.is_null(entries["reason"]))
-    return events.select(LOG_SCHEMA.names).cast(LOG_SCHEMA)
-
-
-def parked_of(entries: pa.Table) -> pa.Table:
-    """The entries that are parked records."""
-    return entries.filter(pc.is_valid(entries["reason"])).select(PARKED_COLUMNS)
+    events = to_table(item for item in others if isinstance(item, LogEvent))
+    parked = [_parked_row(item) for item in others if isinstance(item, Parked)]
+    return Admitted(
+        pa.concat_tables([plain, events]), pa.Table.from_pylist(parked, schema=PARKED_SCHEMA)
+    )
 
 
 def _raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterator[RawRecord]:
@@ -92,13 +60,9 @@ def _raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterato
         )
 
 
-def _entry(item: LogEvent | Parked, buckets: int) -> dict[str, Any]:
-    if isinstance(item, LogEvent):
-        return {"bucket": bucket_of(item.entity.entity_id.bytes, buckets), **to_row(item)}
+def _parked_row(item: Parked) -> dict[str, Any]:
     record = item.record
     return {
-        # Any bucket will do; the record's place spreads them.
-        "bucket": record.offset % buckets,
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -27,19 +27,14 @@ from onex_platform.engines.spark import kafka_options
 from onex_platform.errors import InfraUnavailableError
 from onex_platform.faults import effect
 from onex_platform.pages.cuts import Cut
-from onex_platform.pages.entry import (
-    InputTopic,
-    admit_batch,
-    event_entries,
-    events_of,
-    parked_of,
-)
+from onex_platform.pages.entry import Admitted, admit_records
 from onex_platform.pages.format import EncodedPage, EnumPageReason, PageWriter
 from onex_platform.pages.index import CutAccount, PageIndex
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.numbering import enter_log
+from onex_platform.pages.plain import InputTopic
 from onex_platform.pages.reports import PAGE_FIELDS, reported_pages, store_page
-from onex_platform.pages.schema import ENTRY_SCHEMA, bucket_of
+from onex_platform.pages.schema import LOG_SCHEMA, PARKED_SCHEMA, buckets_of, to_table
 from onex_platform.pages.staging import DuplicateAcrossTasksError, stage
 from onex_platform.pages.store import PageStore
 from onex_platform.resilience import shared_breaker
@@ -48,6 +43,7 @@ from onex_platform.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_Part = TypeVar("_Part")
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 WRITER = "ingest"
@@ -61,14 +57,27 @@ _REPORT = pa.schema(
         pa.field("parked", pa.int64(), nullable=False),
     ]
 )
-# Entries of one bucket on their way from task to task: as Arrow bytes, which Spark need not take
-# apart into rows and put together again.
+# What one task hands to another, by bucket: Arrow's own bytes, which Spark need not take apart into
+# rows and put together again.
 _PACK = pa.schema(
     [
         pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("entries", pa.binary(), nullable=False),
+        pa.field("events", pa.binary()),
+        pa.field("parked", pa.binary()),
     ]
 )
+# A cut is read from end to end: the client's small steps, meant for a trickle, cost broker and
+# reader more than the records themselves.
+_LARGE_FETCHES = {
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024**2),
+    "kafka.receive.buffer.bytes": str(1024**2),
+}
+_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
+# Admitted at once: few enough to stay in the processor's cache, enough to share what a call costs.
+_ADMITTED_RECORDS = 10_000
+# Packed at once: compressed in larger pieces, events take less space and time.
+_PACKED_EVENTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +143,8 @@ def _written_by_bucket(spark: SparkSession, job: IngestJob, inbox: list[LogEvent
     if job.cut.ranges:
         packs.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(_PACK)))
     if inbox:
-        facts = pa.Table.from_batches([event_entries(inbox, job.buckets)])
-        packs.append(spark.createDataFrame(pa.Table.from_batches(_packs(facts)), spark_type(_PACK)))
+        facts = pa.Table.from_batches(_packs(job, _facts(inbox)))
+        packs.append(spark.createDataFrame(facts, spark_type(_PACK)))
     together = reduce(lambda one, other: one.union(other), packs)
     return together.repartition(job.buckets, "bucket").mapInArrow(
         _bucket_writer(job), spark_type(_REPORT)
@@ -154,7 +163,7 @@ def _source_options(job: IngestJob) -> dict[str, str]:
     for place, span in job.cut.ranges.items():
         starts.setdefault(place.topic, {})[str(place.partition)] = span.start
         ends.setdefault(place.topic, {})[str(place.partition)] = span.end
-    options = kafka_options(job.settings.kafka)
+    options = kafka_options(job.settings.kafka) | _LARGE_FETCHES
     return options | {
         "assign": json.dumps({topic: sorted(map(int, spans)) for topic, spans in starts.items()}),
         "startingOffsets": json.dumps(starts),
@@ -179,52 +188,102 @@ def _group_of(options: tuple[tuple[str, str], ...]) -> str:
 
 def _admitter(job: IngestJob) -> ArrowTask:
     def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for entries in _admitted(job, batches):
-            yield from _packs(entries)
+        for parts in _gathered(_admitted(job, batches), _PACKED_EVENTS, lambda part: len(part[0])):
+            yield from _packs(job, _together(parts))
 
     return admit_all
 
 
-def _packs(entries: pa.Table) -> Iterator[pa.RecordBatch]:
-    for bucket, part in _by_bucket(entries, entries["bucket"].to_numpy()):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, ENTRY_SCHEMA) as stream:
-            stream.write_table(part)
-        yield pa.RecordBatch.from_pydict(
-            {"bucket": [bucket], "entries": [sink.getvalue().to_pybytes()]}, _PACK
-        )
+def _gathered(
+    parts: Iterable[_Part], enough: int, size_of: Callable[[_Part], int]
+) -> Iterator[list[_Part]]:
+    """Parts in their order, as many at once as are enough."""
+    waiting: list[_Part] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += size_of(part)
+        if size >= enough:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
+
+
+def _together(parts: Iterable[Admitted]) -> Admitted:
+    events, parked = map(pa.concat_tables, zip(*parts, strict=True))
+    return Admitted(events, parked)
+
+
+def _packs(job: IngestJob, admitted: Admitted) -> Iterator[pa.RecordBatch]:
+    buckets = buckets_of(admitted.events["entity_id"].combine_chunks(), job.buckets)
+    for bucket, events in _by_bucket(admitted.events, buckets):
+        yield _pack(bucket, events=events)
+    # Any bucket will do for a parked record; its place spreads them.
+    offsets = admitted.parked["offset"].to_numpy()
+    for bucket, parked in _by_bucket(admitted.parked, (offsets % job.buckets).astype(np.int32)):
+        yield _pack(bucket, parked=parked)
 
 
 def _by_bucket(rows: pa.Table, numbers: NDArray[np.int32]) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each bucket; gathered once, because a filter for each would pass all of them."""
     if not len(numbers):  # a partition without records has an empty batch, at least on clusters
         return
+    if numbers.min() == numbers.max():
+        yield int(numbers[0]), rows
+        return
     order = np.argsort(numbers, kind="stable")
-    gathered = rows.take(pa.array(order)).combine_chunks()
+    gathered = rows.combine_chunks().take(pa.array(order))
     buckets, starts = np.unique(numbers[order], return_index=True)
     for bucket, start, end in zip(buckets, starts, [*starts[1:], len(order)], strict=True):
         yield int(bucket), gathered.slice(start, end - start)
 
 
-def _unpacked(packs: Iterable[pa.RecordBatch]) -> pa.Table:
-    tables = [
-        pa.ipc.open_stream(entries.as_buffer()).read_all()
-        for batch in packs
-        for entries in batch.column("entries")
-    ]
-    return pa.concat_tables([ENTRY_SCHEMA.empty_table(), *tables])
+def _pack(
+    bucket: int, *, events: pa.Table | None = None, parked: pa.Table | None = None
+) -> pa.RecordBatch:
+    packed = {
+        "bucket": [bucket],
+        "events": [events and _to_bytes(events)],
+        "parked": [parked and _to_bytes(parked)],
+    }
+    return pa.RecordBatch.from_pydict(packed, _PACK)
 
 
-def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    for batch in batches:
-        yield admit_batch(batch, job.topics, job.rules, job.read_at, job.buckets)
+def _to_bytes(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=_PACKED) as stream:
+        stream.write_table(rows)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _unpacked(packs: Iterable[pa.RecordBatch]) -> Admitted:
+    events, parked = [LOG_SCHEMA.empty_table()], [PARKED_SCHEMA.empty_table()]
+    for batch in packs:
+        for column, tables in (("events", events), ("parked", parked)):
+            tables += [
+                pa.ipc.open_stream(item.as_buffer()).read_all()
+                for item in batch.column(column)
+                if item.is_valid
+            ]
+    return Admitted(pa.concat_tables(events), pa.concat_tables(parked))
+
+
+def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[Admitted]:
+    for some in _gathered(batches, _ADMITTED_RECORDS, len):
+        records = pa.Table.from_batches(some)
+        yield admit_records(records, job.topics, job.rules, job.read_at)
+
+
+def _facts(inbox: list[LogEvent]) -> Admitted:
+    return Admitted(to_table(inbox), PARKED_SCHEMA.empty_table())
 
 
 def _single_writer(job: IngestJob, inbox: list[LogEvent]) -> ArrowTask:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        facts = pa.Table.from_batches([event_entries(inbox, job.buckets)])
-        entries = pa.concat_tables([*_admitted(job, batches), facts])
-        yield from _reported(job, entries, one_page=True)
+        admitted = _together([_facts(inbox), *_admitted(job, batches)])
+        yield from _reported(job, admitted, one_page=True)
 
     return write
 
@@ -236,20 +295,19 @@ def _bucket_writer(job: IngestJob) -> ArrowTask:
     return write
 
 
-def _reported(job: IngestJob, entries: pa.Table, *, one_page: bool) -> Iterator[pa.RecordBatch]:
+def _reported(job: IngestJob, admitted: Admitted, *, one_page: bool) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext
 
-    if len(entries):
+    if len(admitted.events) or len(admitted.parked):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        yield pa.RecordBatch.from_pylist(_write_task(job, task, entries, one_page), _REPORT)
+        yield pa.RecordBatch.from_pylist(_write_task(job, task, admitted, one_page), _REPORT)
 
 
 def _write_task(
-    job: IngestJob, task: int, entries: pa.Table, one_page: bool
+    job: IngestJob, task: int, admitted: Admitted, one_page: bool
 ) -> list[dict[str, Any]]:
-    """Number, write and stage the entries of one task; what it did."""
-    parked = parked_of(entries)
+    """Number, write and stage what was admitted for one task; what it did."""
     engine = open_engine(job.settings)
     breaker = shared_breaker("PostgreSQL", job.settings.breaker)
     try:
@@ -264,8 +322,8 @@ def _write_task(
                     )
                 return {item.bytes for item in answer.known}
 
-            events = enter_log(events_of(entries), job.cut.closed_before, known_ids)
-            stage(cursor, job.batch_id, task, events, parked)
+            events = enter_log(admitted.events, job.cut.closed_before, known_ids)
+            stage(cursor, job.batch_id, task, events, admitted.parked)
     finally:
         engine.dispose()
     store = PageStore(job.store_url)
@@ -274,14 +332,15 @@ def _write_task(
         for page in _pages(job, events, one_page)
     ]
     duplicates = pa.compute.sum(events["duplicate"]).as_py() or 0
-    return [*reports, {"encoded_bytes": 0, "duplicates": duplicates, "parked": len(parked)}]
+    return [
+        *reports,
+        {"encoded_bytes": 0, "duplicates": duplicates, "parked": len(admitted.parked)},
+    ]
 
 
 def _pages(job: IngestJob, events: pa.Table, one_page: bool) -> Iterator[EncodedPage]:
     """The task's events as pages: one for all its buckets, or one for each."""
-    numbers = np.array(
-        [bucket_of(item, job.buckets) for item in events["entity_id"].to_pylist()], np.int32
-    )
+    numbers = buckets_of(events["entity_id"].combine_chunks(), job.buckets)
     writer = PageWriter()
     for bucket, part in _by_bucket(events, numbers):
         writer.add(bucket, part)

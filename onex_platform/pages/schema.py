@@ -8,32 +8,32 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from onex_platform.domain.envelope import parse_payload
 from onex_platform.domain.events import EnumEventKind, LogEvent, Provenance
 from onex_platform.domain.identity import EntityKey, identify_node
+from onex_platform.pages.columns import ID, INSTANT
 
 SCHEMA_VERSION = 1
 
-_ID = pa.binary(16)
-_TIME = pa.timestamp("us", tz="UTC")
-
 LOG_SCHEMA = pa.schema(
     [
-        pa.field("entity_id", _ID, nullable=False),
+        pa.field("entity_id", ID, nullable=False),
         pa.field("position", pa.int64(), nullable=False),
         pa.field("kind", pa.string(), nullable=False),
-        pa.field("event_id", _ID, nullable=False),
+        pa.field("event_id", ID, nullable=False),
         pa.field("tenant", pa.string(), nullable=False),
         pa.field("node_id", pa.string()),
         pa.field("epoch", pa.int64()),
-        pa.field("occurred_at", _TIME, nullable=False),
-        pa.field("reported_at", _TIME),
-        pa.field("deadline", _TIME),
-        pa.field("correlation_id", _ID),
-        pa.field("cause_id", _ID),
+        pa.field("occurred_at", INSTANT, nullable=False),
+        pa.field("reported_at", INSTANT),
+        pa.field("deadline", INSTANT),
+        pa.field("correlation_id", ID),
+        pa.field("cause_id", ID),
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
@@ -42,29 +42,21 @@ LOG_SCHEMA = pa.schema(
     ]
 )
 
-# Spark knows no binary of fixed length; pages do.
-_SPARK_FIELDS = [
-    pa.field(field.name, pa.binary() if pa.types.is_fixed_size_binary(field.type) else field.type)
-    for field in LOG_SCHEMA
-]
-_PARKED_FIELDS = [
-    pa.field("reason", pa.string()),
-    pa.field("detail", pa.string()),
-    pa.field("record_timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("append_time", pa.bool_()),
-    pa.field("legacy", pa.bool_()),
-    pa.field("record_key", pa.binary()),
-    pa.field("record_value", pa.binary()),
-    pa.field("header_names", pa.list_(pa.string())),
-    pa.field("header_values", pa.list_(pa.binary())),
-]
-PARKED_COLUMNS = ["topic", "partition", "offset", "kind", *(f.name for f in _PARKED_FIELDS)]
-# A row is an event or a parked record; which one, `reason` tells.
-ENTRY_SCHEMA = pa.schema(
+PARKED_SCHEMA = pa.schema(
     [
-        pa.field("bucket", pa.int32(), nullable=False),
-        *(field.with_nullable(True) for field in _SPARK_FIELDS),
-        *_PARKED_FIELDS,
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string(), nullable=False),
+        pa.field("record_timestamp", INSTANT),
+        pa.field("append_time", pa.bool_(), nullable=False),
+        pa.field("legacy", pa.bool_(), nullable=False),
+        pa.field("record_key", pa.binary()),
+        pa.field("record_value", pa.binary()),
+        pa.field("header_names", pa.list_(pa.string()), nullable=False),
+        pa.field("header_values", pa.list_(pa.binary()), nullable=False),
     ]
 )
 
@@ -77,6 +69,14 @@ CAUSE_COLUMNS = ["node_id", "correlation_id"]
 def bucket_of(entity_id: bytes, buckets: int) -> int:
     """The bucket of an entity: the same in Python and in Spark (`crc32`), for ever."""
     return zlib.crc32(entity_id) % buckets
+
+
+def buckets_of(entity_ids: pa.Array, buckets: int) -> NDArray[np.int32]:
+    """The bucket of each entity."""
+    encoded = entity_ids.dictionary_encode()
+    numbers = [bucket_of(item, buckets) for item in encoded.dictionary.to_pylist()]
+    chosen: NDArray[np.int32] = np.array(numbers, np.int32)[encoded.indices.to_numpy()]
+    return chosen
 
 
 def to_table(events: Iterable[LogEvent]) -> pa.Table:

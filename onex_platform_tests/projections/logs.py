@@ -17,13 +17,12 @@ from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.cuts import Cut
-from onex_platform.pages.entry import PARKED_COLUMNS
 from onex_platform.pages.format import EnumPageReason, PageWriter
 from onex_platform.pages.index import CutAccount, StoredPage, insert_pages
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.numbering import enter_log
 from onex_platform.pages.replay import PageRef, read_chunk
-from onex_platform.pages.schema import LOG_SCHEMA, bucket_of, to_events, to_table
+from onex_platform.pages.schema import LOG_SCHEMA, PARKED_SCHEMA, bucket_of, to_events, to_table
 from onex_platform.pages.staging import stage
 from onex_platform.pages.store import page_key
 from onex_platform.projections.cursors import move_fold_cursor
@@ -152,4 +151,4 @@ def _by_bucket(archive: PageArchive, events: list[LogEvent]) -> list[list[LogEve
     return list(groups.values())
 
 
-_NOTHING_PARKED = LOG_SCHEMA.empty_table().select(PARKED_COLUMNS[:4])
+_NOTHING_PARKED = PARKED_SCHEMA.empty_table()

@@ -1,0 +1,110 @@
+"""Values of many records at once: ids, instants and entities as whole columns.
+
+Nothing here decides what is right; a text that is not plainly what it should be becomes null.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from onex_platform.domain.identity import identify_node
+
+ID = pa.binary(16)
+INSTANT = pa.timestamp("us", tz="UTC")
+
+_NIL = "00000000-0000-0000-0000-000000000000"
+_DASHES = [8, 13, 18, 23]
+_DIGITS = [place for place in range(36) if place not in _DASHES]
+_NO_DIGIT = 255
+# The value of each hexadecimal digit, by its code.
+_HEX = np.full(256, _NO_DIGIT, dtype=np.uint8)
+_HEX[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16)
+_TIME = r"^[12]\d{3}-\d\d-\d\dT[0-2]\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)$"
+
+
+def text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """The bytes of all texts, one after the other, and where each begins; the end comes last."""
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
+    return content, bounds - bounds[0]
+
+
+def uuids(texts: pa.Array) -> pa.Array:
+    """UUIDs in canonical spelling as sixteen bytes."""
+    right = pc.fill_null(pc.equal(pc.binary_length(texts), len(_NIL)), False)
+    filled = texts if pc.all(right).as_py() else pc.if_else(right, texts, _NIL)
+    codes = text_bytes(filled)[0].reshape(-1, len(_NIL))
+    digits = _HEX[codes[:, _DIGITS]]
+    good = (codes[:, _DASHES] == ord("-")).all(axis=1) & (digits != _NO_DIGIT).all(axis=1)
+    data = (digits[:, 0::2] << 4) | digits[:, 1::2]
+    ids = pa.FixedSizeBinaryArray.from_buffers(ID, len(texts), [None, pa.py_buffer(data.tobytes())])
+    return pc.if_else(pc.and_(right, pa.array(good)), ids, pa.scalar(None, ID))
+
+
+def instants(texts: pa.Array) -> pa.Array:
+    """Instants in UTC, spelled as producers spell them."""
+    spelled = pc.match_substring_regex(texts, _TIME)
+    if not pc.all(pc.fill_null(spelled, False)).as_py():
+        texts = pc.if_else(spelled, texts, pa.scalar(None, pa.string()))
+    try:
+        return texts.cast(INSTANT)
+    except pa.ArrowInvalid:  # the 30th of February
+        return pa.array([_instant(text) for text in texts.to_pylist()], INSTANT)
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def entities(tenants: pa.DictionaryArray, node_ids: pa.Array) -> pa.Array:
+    """The entity of each tenant's node; each pair is looked at once."""
+    nodes = pc.fill_null(node_ids, "").dictionary_encode()
+    names, ids = tenants.dictionary.to_pylist(), nodes.dictionary.to_pylist()
+    pairs = pc.fill_null(tenants.indices, -1).to_numpy() * len(ids) + nodes.indices.to_numpy()
+    distinct, places = np.unique(pairs, return_inverse=True)
+    found = [
+        _entity(names[pair // len(ids)], ids[pair % len(ids)]) if pair >= 0 else None
+        for pair in distinct.tolist()
+    ]
+    return pa.array(found, ID).take(pa.array(places))
+
+
+@lru_cache(maxsize=200_000)
+def _entity(tenant: str, node_id: str) -> bytes | None:
+    try:
+        return identify_node(node_id, tenant).entity_id.bytes
+    except ValueError:
+        return None
+
+
+def last_headers(headers: pa.Array, name: str) -> tuple[NDArray[np.bool_], pa.Array]:
+    """Which records have a header of this name, and what the last of each says."""
+    each = headers.flatten()
+    named = pc.fill_null(pc.equal(pc.struct_field(each, "key"), name), False)
+    places = np.flatnonzero(named.to_numpy(zero_copy_only=False))
+    last = np.full(len(headers), -1)
+    last[pc.list_parent_indices(headers).to_numpy()[places]] = places
+    tagged = last >= 0
+    values = pc.fill_null(pc.struct_field(each, "value"), b"").take(pa.array(last[tagged]))
+    encoded = values.dictionary_encode()
+    texts = [value.decode("utf-8", "replace") for value in encoded.dictionary.to_pylist()]
+    return tagged, pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def ranks(values: pa.Array) -> NDArray[np.int64]:
+    """The place of each value among the distinct ones, in their order."""
+    encoded = values.dictionary_encode()
+    places = np.empty(len(encoded.dictionary), np.int64)
+    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(places))
+    ranked: NDArray[np.int64] = places[encoded.indices.to_numpy()]
+    return ranked
