@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -174,3 +176,23 @@ def test_asking_for_many_names_does_not_fill_the_memory() -> None:
     for number in range(1000):
         assert asked.having(Trait("capability", f"unknown-{number}")) == ()
     assert len(asked._lists) <= 100
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_rests_while_many_models_are_made(enabled: bool) -> None:
+    many = _folded(SnapshotMap(), [(number, 1, False) for number in range(3000)])
+    collections: list[str] = []
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        collections.append(phase)
+
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    gc.callbacks.append(note)
+    try:
+        assert len(many.all()) == 3000
+        assert gc.isenabled() is enabled
+    finally:
+        gc.callbacks.remove(note)
+        (gc.enable if before else gc.disable)()
+    assert collections.count("start") <= 2  # one is due as soon as it goes on
