@@ -11,13 +11,22 @@ import logging
 import socket
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
+from onex_platform.engines.broker_clock import BrokerClock, broker_clock
 from onex_platform.engines.kafka_errors import CHECK_ADDRESS, translate
 from onex_platform.errors import InfraConnectionError, InfraTimeoutError
 from onex_platform.resilience import shared_breaker
@@ -75,12 +84,23 @@ class _Deliveries:
     def __init__(self) -> None:
         self.acknowledged = 0
         self.first_error: KafkaError | None = None
+        self._began = time.time()
+        self._first: tuple[float, float] | None = None  # when it was appended, and when we heard
 
-    def note(self, error: KafkaError | None, _message: Message) -> None:
+    def note(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
+            if not self.acknowledged:
+                kind, stamp = message.timestamp()
+                if kind == TIMESTAMP_LOG_APPEND_TIME:
+                    self._first = stamp / 1000, time.time()
             self.acknowledged += 1
         elif self.first_error is None:
             self.first_error = error
+
+    def tell_time(self, clock: BrokerClock) -> None:
+        """Let the clock know of the first record, if the broker has given it its time."""
+        if self._first is not None:
+            clock.note(self._began, *self._first)
 
     def require_no_failure(self) -> None:
         if self.first_error is not None:
@@ -95,29 +115,6 @@ def open_admin(settings: Settings, **overrides: Any) -> Iterator[KafkaAdmin]:
         yield admin
     finally:
         admin.poll(0)  # hands over what librdkafka logged
-
-
-class KafkaSession:
-    """An admin client for as long as the block lasts, opened when it is first needed: to open one
-    takes many times longer than to ask it something."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._stack = ExitStack()
-        self._admin: KafkaAdmin | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._admin = None
-        self._stack.close()
-
-    def admin(self) -> KafkaAdmin:
-        if self._admin is None:
-            self._admin = self._stack.enter_context(open_admin(self._settings))
-        self._admin.poll(0)
-        return self._admin
 
 
 @contextmanager
@@ -203,6 +200,7 @@ def produce_all(producer: KafkaProducer, records: Iterable[KafkaRecord]) -> int:
     with translated(producer.settings, "acknowledge every record"):
         _flush_all(producer)
         deliveries.require_no_failure()
+    deliveries.tell_time(broker_clock(producer.settings.kafka.bootstrap_servers))
     return deliveries.acknowledged
 
 

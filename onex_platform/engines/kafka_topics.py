@@ -8,8 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -23,7 +24,8 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from onex_platform.engines.kafka import KafkaAdmin, translated
+from onex_platform.engines.kafka import KafkaAdmin, open_admin, translated
+from onex_platform.settings import Settings
 
 _2_64 = 2**64  # the halves of an id come as signed numbers
 _INTERNAL = "__"  # Kafka's own topics begin so
@@ -47,6 +49,29 @@ class TopicLayout:
     partitions: int
     replication_factor: int
     config: Mapping[str, str]
+
+
+class KafkaSession:
+    """An admin client for as long as the block lasts, opened when it is first needed: to open one
+    takes many times longer than to ask it something."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = ExitStack()
+        self._admin: KafkaAdmin | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._admin = None
+        self._stack.close()
+
+    def admin(self) -> KafkaAdmin:
+        if self._admin is None:
+            self._admin = self._stack.enter_context(open_admin(self._settings))
+        self._admin.poll(0)
+        return self._admin
 
 
 def topic_names(admin: KafkaAdmin) -> set[str]:

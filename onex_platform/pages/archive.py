@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import IntakeRules
-from onex_platform.engines.kafka import KafkaSession, open_consumer
-from onex_platform.engines.kafka_topics import topic_ids
+from onex_platform.engines.kafka import open_consumer
+from onex_platform.engines.kafka_topics import KafkaSession, topic_ids
 from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.pages.cuts import Cut, TopicIds, plan_cut
 from onex_platform.pages.inbox import waiting

@@ -10,7 +10,11 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
-from onex_platform.deadlines.checks import no_overdue_without_fact
+from onex_platform.deadlines.checks import (
+    CLOCK_AHEAD,
+    clock_ahead_seconds,
+    no_overdue_without_fact,
+)
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Verdict
@@ -73,6 +77,8 @@ def drain_input(
     for failure in account.failures:
         context.log.warning(f"The run went on without: {failure}")
     numbers = {**_numbers(account.drained), **_timeouts(account), "head": after.isoformat()}
+    if (ahead := clock_ahead_seconds(archive.settings)) is not None:
+        numbers[CLOCK_AHEAD] = ahead
     context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=numbers))
     if account.published.published:
         context.log_event(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner, Result
 
 from onex_platform.cli.main import cli
-from onex_platform.deadlines.checks import no_overdue_without_fact
+from onex_platform.deadlines.checks import CLOCK_AHEAD, no_overdue_without_fact
+from onex_platform.engines.broker_clock import BrokerClock, broker_clock
 from onex_platform.settings import Settings, address_variables
 from onex_platform_tests.deadlines.watched import MINUTE, Watched
 from onex_platform_tests.domain.builders import TENANT, at
@@ -47,6 +49,27 @@ def test_what_is_held_on_purpose_is_a_warning(piped: Watched) -> None:
     passed, is_warning, numbers = verdict(piped)
     assert (passed, is_warning) == (False, True)
     assert (numbers["held"], numbers["holds"]) == (85, 1)
+
+
+@pytest.mark.parametrize(("ahead", "passed"), [(8, True), (-8, True), (10, False), (-10, False)])
+def test_clocks_that_differ_by_much_of_the_grace_are_a_warning(
+    watched: Watched, clock: BrokerClock, ahead: float, passed: bool
+) -> None:
+    assert CLOCK_AHEAD not in verdict(watched)[2]
+    clock.note(100, 100 + ahead, 100)
+    found = no_overdue_without_fact(watched.archive, NOW)
+    assert (found.verdict.passed, found.is_warning) == (passed, not passed)
+    assert found.verdict.metadata[CLOCK_AHEAD] == pytest.approx(ahead, abs=0.01)
+    if not passed:
+        assert ("late" if ahead > 0 else "early") in found.verdict.description
+
+
+@pytest.fixture
+def clock(watched: Watched) -> Iterator[BrokerClock]:
+    """As in a process that has sent nothing yet."""
+    broker_clock.cache_clear()
+    yield broker_clock(watched.archive.settings.kafka.bootstrap_servers)
+    broker_clock.cache_clear()
 
 
 def test_within_the_grace_nothing_is_missed(watched: Watched) -> None:

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from onex_platform.engines.kafka import KafkaSession, end_positions, open_admin
-from onex_platform.engines.kafka_topics import TopicLayout, create, topic_ids
+from onex_platform.engines.kafka import end_positions, open_admin
+from onex_platform.engines.kafka_topics import KafkaSession, TopicLayout, create, topic_ids
 from onex_platform.settings import Settings
 from onex_platform.stack.processes import wait_until
 
