@@ -20,6 +20,8 @@ from onex_platform.engines.postgres import Cursor, fetch_one, transaction
 from onex_platform.pages.archive import PageArchive
 from onex_platform.projections.cursors import fold_position
 
+_BATCHES_AT_ONCE = 100_000
+
 
 class Totals(NamedTuple):
     """Counts of the three accounts."""
@@ -56,13 +58,16 @@ class Totals(NamedTuple):
 class Count(NamedTuple):
     """A stretch of the log: its totals, and single accounts that are wrong whatever the totals."""
 
-    totals: Totals
-    cuts: int
-    batches: int
-    unbalanced_cuts: int
-    overlapping_cuts: int
-    unbalanced_batches: int
-    overlapping_batches: int
+    totals: Totals = Totals()
+    cuts: int = 0
+    batches: int = 0
+    unbalanced_cuts: int = 0
+    overlapping_cuts: int = 0
+    unbalanced_batches: int = 0
+    overlapping_batches: int = 0
+
+    def extended(self, other: Count) -> Count:
+        return Count(_sum(self.totals, other.totals), *map(add, self[1:], other[1:]))
 
     @property
     def faults(self) -> dict[str, int]:
@@ -97,7 +102,7 @@ def look(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
         verified, known = _verified(cursor, archive.domain)
         folded = max(fold_position(cursor, archive.domain), verified)
         counted = _count(cursor, archive.domain, verified, folded)
-        totals, changed = Totals(*map(add, known, counted.totals)), frozenset[str]()
+        totals, changed = _sum(known, counted.totals), frozenset[str]()
         if whole:
             counted = _count(cursor, archive.domain, 0, folded)
             changed = _differing(totals, counted.totals)
@@ -132,20 +137,41 @@ def _keep(cursor: Cursor, domain: str, verified: int, folded: int, totals: Total
     )
 
 
-def _count(cursor: Cursor, domain: str, above: int, below: int) -> Count:
-    row = fetch_one(
-        cursor,
-        _COUNT,
-        {
-            "domain": domain,
-            "above": above,
-            "below": below,
-            "after": moment_of(above),
-            "until": moment_of(below),
-        },
-    )
-    size = len(Totals._fields)
-    return Count(Totals(*row[:size]), *row[size:])
+def _count(cursor: Cursor, domain: str, start: int, end: int) -> Count:
+    """Count in stretches, so that no statement takes longer the longer the log is."""
+    count = Count()
+    while start < end:
+        stop = _end_of_stretch(cursor, domain, start, end)
+        row = fetch_one(
+            cursor,
+            _COUNT,
+            {
+                "domain": domain,
+                "above": start,
+                "below": stop,
+                "end": end,
+                "after": moment_of(start),
+                "until": moment_of(stop),
+            },
+        )
+        size = len(Totals._fields)
+        count = count.extended(Count(Totals(*row[:size]), *row[size:]))
+        start = stop
+    return count
+
+
+def _end_of_stretch(cursor: Cursor, domain: str, start: int, end: int) -> int:
+    """Where some batch ends, and thus a cut as well: none reaches across it."""
+    row = cursor.execute(
+        "SELECT end_position FROM batch_outcomes WHERE domain = %s"
+        " AND end_position > %s AND end_position < %s ORDER BY end_position OFFSET %s LIMIT 1",
+        [domain, start, end, _BATCHES_AT_ONCE - 1],
+    ).fetchone()
+    return end if row is None else int(row.end_position)
+
+
+def _sum(one: Totals, other: Totals) -> Totals:
+    return Totals(*map(add, one, other))
 
 
 def _differing(before: Totals, now: Totals) -> frozenset[str]:
@@ -195,7 +221,8 @@ _COUNT = f"""
         SELECT coalesce(sum(event_count), 0)::bigint AS in_pages
         FROM pages
         WHERE domain = %(domain)s AND replaced_at IS NULL
-            AND min_position >= %(above)s AND max_position < %(below)s
+            AND min_position >= %(above)s AND min_position < %(below)s
+            AND max_position < %(end)s
     ) AS counted_pages, (
         SELECT
             count(*) AS batches,

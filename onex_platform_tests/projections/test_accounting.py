@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.compaction import compact
 from onex_platform.projections.accounting import accounted_to, look
 from onex_platform.projections.checks import accounting
 from onex_platform_tests.pages.logs import WrittenLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.servers
 
@@ -71,6 +77,34 @@ def test_what_was_found_right_is_not_counted_again(archive: PageArchive, log: Wr
     assert further.totals.in_pages == len(log.run.log)
     whole = look(archive, whole=True)
     assert (whole.hold, whole.counted.cuts, whole.totals) == (True, 5, further.totals)
+
+
+def test_a_long_log_is_counted_in_stretches(
+    archive: PageArchive, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.cuts(7)
+    at_once = look(archive)
+    execute(archive, "DELETE FROM verified_accounts")
+    monkeypatch.setattr("onex_platform.projections.accounting._BATCHES_AT_ONCE", 3)
+    assert look(archive) == at_once
+    assert look(archive, whole=True) == at_once
+    execute(archive, FAULTS["overlapping cuts"])
+    assert look(archive, whole=True).counted.overlapping_cuts == 1
+
+
+def test_pages_are_merged_only_where_they_are_counted(
+    spark: SparkSession, archive: PageArchive, log: WrittenLog
+) -> None:
+    log.cuts(3)
+    counted = accounted_to(archive)
+    log.cuts(2)
+    assert compact(spark, archive, counted).groups == 1
+    further = look(archive)
+    assert (further.hold, further.counted.cuts) == (True, 2)
+    assert compact(spark, archive, accounted_to(archive)).groups == 1
+    for whole in (False, True):
+        assert look(archive, whole=whole).totals == further.totals
+        assert accounting(archive, whole=whole).passed
 
 
 def test_nothing_is_counted_before_it_is_folded(archive: PageArchive, log: WrittenLog) -> None:
