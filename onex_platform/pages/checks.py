@@ -32,8 +32,8 @@ def archive_keeps_up(state: TopicState) -> Verdict:
     if lag.restarted:
         return Verdict(
             False,
-            f"{lag.restarted} partitions end before the offset that comes next: the topic was made"
-            " anew or cut short. `onex pages skip-lost` reads it from its beginning.",
+            f"The offsets of {lag.restarted} partitions began anew: the topic was made anew or cut"
+            " short. `onex pages skip-lost` reads it from its beginning.",
             numbers,
         )
     if lag.endangered:

@@ -159,7 +159,9 @@ def _events(state: TopicState) -> Iterator[dg.AssetObservation | dg.AssetCheckEv
 
 
 def _states(archive: PageArchive, catalogue: Catalogue) -> list[TopicState]:
-    return topic_states(archive.settings, catalogue, archive.index.cursors(), datetime.now(UTC))
+    made_anew = archive.topic_ids().made_anew
+    cursors, now = archive.index.cursors(), datetime.now(UTC)
+    return topic_states(archive.settings, catalogue, cursors, now, made_anew)
 
 
 @dg.op(pool=wiring.MAINTENANCE_POOL)

@@ -7,7 +7,7 @@ is never behind, however long ago the last cut was.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -51,7 +51,7 @@ class ArchiveLag:
 
     events: int
     lost: int  # deleted by the broker before they were archived
-    restarted: int  # partitions that end before the offset that comes next: made anew, cut short
+    restarted: int  # partitions whose offsets began anew: the topic was made anew, or cut short
     seconds: float  # the age of the oldest one that is left
     retention: timedelta | None
     verdict: EnumLagVerdict
@@ -82,6 +82,7 @@ class _Partition(NamedTuple):
     oldest: int
     end: int
     next_offset: int
+    made_anew: bool  # it belongs to another topic of the same name than the one that was read
 
     @property
     def records(self) -> int:
@@ -89,7 +90,7 @@ class _Partition(NamedTuple):
 
     @property
     def is_restarted(self) -> bool:
-        return self.next_offset > self.end
+        return self.made_anew or self.next_offset > self.end
 
     @property
     def first_waiting(self) -> int:
@@ -101,7 +102,7 @@ class _Partition(NamedTuple):
 
     @property
     def lost(self) -> int:
-        return max(self.oldest - self.next_offset, 0)
+        return 0 if self.is_restarted else max(self.oldest - self.next_offset, 0)
 
 
 def topic_states(
@@ -109,12 +110,13 @@ def topic_states(
     contracts: Iterable[TopicContract],
     cursors: Mapping[Place, int],
     now: datetime,
+    made_anew: Collection[str] = (),
 ) -> list[TopicState]:
     """The state of every topic that exists; `cursors` says what comes next for the archive."""
     by_name = {contract.topic: contract for contract in contracts}
     inputs = {name for name, contract in by_name.items() if contract.registration_input}
     with open_consumer(settings, None, **_ONE_RECORD) as consumer:
-        found = _partitions(consumer, by_name, cursors)
+        found = _partitions(consumer, by_name, cursors, made_anew)
         oldest = _times(
             consumer,
             {
@@ -159,13 +161,15 @@ def topic_states(
 
 
 def unarchived_events(
-    settings: Settings, topics: Iterable[str], cursors: Mapping[Place, int]
+    settings: Settings,
+    topics: Iterable[str],
+    cursors: Mapping[Place, int],
+    made_anew: Collection[str] = (),
 ) -> int:
     """How many records wait for a cut; asks for offsets only."""
     with open_consumer(settings) as consumer:
-        return sum(
-            partition.waiting for partition in _partitions(consumer, topics, cursors).values()
-        )
+        found = _partitions(consumer, topics, cursors, made_anew)
+    return sum(partition.waiting for partition in found.values())
 
 
 def judge(age: timedelta, thresholds: LagThresholds) -> EnumLagVerdict:
@@ -179,12 +183,16 @@ def judge(age: timedelta, thresholds: LagThresholds) -> EnumLagVerdict:
 
 
 def _partitions(
-    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
+    consumer: KafkaConsumer,
+    topics: Iterable[str],
+    cursors: Mapping[Place, int],
+    made_anew: Collection[str],
 ) -> dict[Place, _Partition]:
     found = {}
     for place in places_of(consumer, topics):
         oldest, end = ends_of(consumer, place)
-        found[place] = _Partition(oldest, end, cursors.get(place, oldest))
+        is_new = place in cursors and place.topic in made_anew
+        found[place] = _Partition(oldest, end, cursors.get(place, oldest), is_new)
     return found
 
 

@@ -34,7 +34,12 @@ def measure_backlog(archive: PageArchive) -> Backlog:
     with transaction(archive.engine, archive.breaker) as cursor:
         facts = count_waiting(cursor, archive.domain)
     return Backlog(
-        records=unarchived_events(archive.settings, input_topics(), archive.index.cursors()),
+        records=unarchived_events(
+            archive.settings,
+            input_topics(),
+            archive.index.cursors(),
+            archive.topic_ids().made_anew,
+        ),
         facts=facts,
         events=unfolded(archive).events,
     )

@@ -18,8 +18,11 @@ from onex_platform.engines.kafka import KafkaRecord, open_admin
 from onex_platform.engines.kafka_topics import topic_names
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.pages.checks import archive_keeps_up
 from onex_platform.pages.cuts import Place, RecordsLostError
+from onex_platform.pages.lag import topic_states
 from onex_platform.pages.stats import archive_stats
+from onex_platform.projections.backlog import measure_backlog
 from onex_platform.settings import Settings, address_variables
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
@@ -175,6 +178,18 @@ def test_a_topic_that_was_made_anew_is_recognised_even_if_it_has_grown_beyond_th
             with pytest.raises(RecordsLostError, match=r"offset 5 comes next of the topic that it"):
                 archive.take_cut(spark, now)
         assert archive.index.cursors() == before
+        [state] = topic_states(
+            settings,
+            [load_catalogue().for_kind(kind)],
+            before,
+            datetime.now(UTC),
+            archive.topic_ids().made_anew,
+        )
+        assert not archive_keeps_up(state).passed
+        assert state.lag is not None
+        assert (state.lag.events, state.lag.lost) == (63, 0)
+        assert state.lag.restarted == state.partitions
+        assert measure_backlog(archive).records == 63
         partitions = sum(place.topic == topic for place in before)
         accepted = onex(settings, "skip-lost", "--yes")
         assert f"Reading begins anew in {partitions} partitions." in accepted.stdout
