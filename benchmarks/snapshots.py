@@ -6,12 +6,15 @@
 `load` is described in `snapshot_cache.py`. `publish`, in one run and in turns, on one broker, each
 to a topic of its own:
 
-- bare: librdkafka produces the same keys, values and headers from memory, and flushes once
+- bare: librdkafka produces the same keys, values and headers from memory, and flushes once; with
+  the settings of our transactional producer, so it reports no record but one that fails
+- reported: the same with the usual report of each record, as `open_producer` has it
 - rows: every row is published, acknowledged in transactions (`onex snapshots rebuild`)
 - relay: the outbox is drained: entries, their rows, acknowledged, entries removed
 - per message: produce and flush, one by one, of the first messages
 
-The first round warms up and does not count. Medians; the ratios are what to compare.
+The first round warms up and does not count. Medians of wall seconds, and of the seconds that this
+process and both servers computed; the ratios are what to compare.
 """
 
 from __future__ import annotations
@@ -20,20 +23,24 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
+from functools import partial
+from itertools import count, product
 from pathlib import Path
+from random import sample
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import click
 
+from benchmarks.measuring import processor_seconds
 from benchmarks.projection_store import Bench, fill_projections, scratch_database
 from benchmarks.snapshot_cache import load_command
 from onex_platform import stack
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka import open_admin, open_producer
 from onex_platform.engines.kafka_topics import create
-from onex_platform.engines.kafka_transactions import Outgoing
+from onex_platform.engines.kafka_transactions import BULK_IN_TRANSACTIONS, Outgoing
 from onex_platform.engines.migrations import migrate
 from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.projections.projector import ProjectorRegistration
@@ -46,6 +53,7 @@ from onex_platform.snapshots.topic import layout_of
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
 SINGLE_MESSAGES = 2000
+DAY_MS = 86_400_000
 LOWEST = str(UUID(int=0))
 _topics = count(1)
 
@@ -66,16 +74,29 @@ def new_topic(settings: Settings) -> ModelSnapshotTopicConfig:
     """An empty snapshot topic."""
     config = ModelSnapshotTopicConfig.development()
     context = f"benchmark-{next(_topics)}"
-    config = config.model_copy(update={"topic": config.topic.replace("platform", context)})
+    changes = {
+        "topic": config.topic.replace("platform", context),
+        # Nothing is compacted while something else is measured.
+        "min_compaction_lag_ms": DAY_MS,
+        "max_compaction_lag_ms": DAY_MS,
+    }
+    config = config.model_copy(update=changes)
     with open_admin(settings) as admin:
         create(admin, [layout_of(config, settings)])
     return config
 
 
-def seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+class Taken(NamedTuple):
+    """Wall and processor seconds."""
+
+    wall: float
+    computed: float
+
+
+def seconds(work: Callable[[], object]) -> Taken:
+    computed, started = processor_seconds(), time.perf_counter()
     work()
-    return time.perf_counter() - started
+    return Taken(time.perf_counter() - started, processor_seconds() - computed)
 
 
 class Publishing:
@@ -92,13 +113,15 @@ class Publishing:
 
     def messages(self) -> list[Outgoing]:
         """What our own ways send, made beforehand."""
-        with transaction(self.engine, self.breaker) as cursor:
-            rows = read_rows_after(cursor, REGISTRATION_DOMAIN, LOWEST, self.rows)
+        with (
+            transaction(self.engine, self.breaker) as cursor,
+            read_rows_after(cursor, REGISTRATION_DOMAIN, LOWEST, self.rows) as rows,
+        ):
             return list(to_messages(rows))
 
-    def bare(self) -> float:
+    def bare(self, **properties: Any) -> Taken:
         topic, messages = new_topic(self.settings).topic, self.messages()
-        with open_producer(self.settings) as producer:
+        with open_producer(self.settings, **properties) as producer:
 
             def send() -> None:
                 for key, value, headers in messages:
@@ -112,7 +135,7 @@ class Publishing:
 
             return seconds(send)
 
-    def per_message(self) -> float:
+    def per_message(self) -> Taken:
         topic, messages = new_topic(self.settings).topic, self.messages()[:SINGLE_MESSAGES]
         with open_producer(self.settings, **{"linger.ms": 0}) as producer:
 
@@ -121,15 +144,16 @@ class Publishing:
                     producer.produce(topic, value, key, headers=headers)
                     producer.flush()
 
-            return seconds(send) * self.rows / len(messages)
+            taken, share = seconds(send), self.rows / len(messages)
+            return Taken(taken.wall * share, taken.computed * share)
 
-    def from_rows(self) -> float:
+    def from_rows(self) -> Taken:
         config = new_topic(self.settings)
         with open_relay(self.settings, config, engine=self.engine) as relay:
             relay.writer.in_turn(lambda turn: None)  # opens the producer, as bare has it open
             return seconds(lambda: publish_everything(self.settings, relay.writer))
 
-    def from_outbox(self) -> float:
+    def from_outbox(self) -> Taken:
         config = new_topic(self.settings)
         self.bench.administer(
             "TRUNCATE outbox",
@@ -160,22 +184,26 @@ def publish_command(rows: int, rounds: int) -> None:
     with servers() as settings:
         contest = Publishing(settings, rows)
         ways = {
-            "bare": contest.bare,
+            "bare": partial(contest.bare, **BULK_IN_TRANSACTIONS),
+            "reported": contest.bare,
             "rows": contest.from_rows,
             "relay": contest.from_outbox,
             "per message": contest.per_message,
         }
-        taken: dict[str, list[float]] = {name: [] for name in ways}
+        taken: dict[str, list[Taken]] = {name: [] for name in ways}
         for _ in range(1 + rounds):
-            for name, way in ways.items():
-                taken[name].append(way())
+            for name in sample(list(ways), len(ways)):  # nobody always follows the same one
+                taken[name].append(ways[name]())
         contest.engine.dispose()
-    medians = {name: statistics.median(times[1:]) for name, times in taken.items()}
-    for name, median in medians.items():
-        print(f"{name:<12} {median:7.2f} s {rows / median:10,.0f} records/s")
-    for name in ("rows", "relay"):
-        print(f"{name} by bare: {medians['bare'] / medians[name]:.2f}")
-        print(f"{name} by per message: {medians['per message'] / medians[name]:.1f}")
+    medians = {
+        name: Taken(*map(statistics.median, zip(*rounds[1:], strict=True)))
+        for name, rounds in taken.items()
+    }
+    for name, (wall, computed) in medians.items():
+        print(f"{name:<12} {wall:7.2f} s {computed:7.2f} s computed {rows / wall:10,.0f} records/s")
+    for name, baseline in product(("rows", "relay"), ("bare", "reported", "per message")):
+        wall, computed = (b / n for b, n in zip(medians[baseline], medians[name], strict=True))
+        print(f"{name} by {baseline}: {wall:.2f} (computed: {computed:.2f})")
 
 
 if __name__ == "__main__":

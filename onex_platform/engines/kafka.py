@@ -41,6 +41,15 @@ _MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
 _WAIT_SECONDS = 0.5
 
+# Of producers that send much at once.
+BULK = {
+    "linger.ms": 20,
+    "batch.size": 512 * 1024,
+    "compression.type": "lz4",
+    # Bounds the memory of a producer whose broker is slower than its caller.
+    "queue.buffering.max.kbytes": 64 * 1024,
+}
+
 # (topic, partition) -> the offset of the next record there
 Positions = dict[tuple[str, int], int]
 
@@ -124,11 +133,7 @@ def open_producer(settings: Settings, **overrides: Any) -> Iterator[KafkaProduce
     config = {
         "enable.idempotence": True,
         "acks": "all",
-        "linger.ms": 20,
-        "batch.size": 512 * 1024,
-        "compression.type": "lz4",
-        # Bounds the memory of a producer whose broker is slower than its caller.
-        "queue.buffering.max.kbytes": 64 * 1024,
+        **BULK,
         "delivery.timeout.ms": int(settings.kafka.delivery_timeout_seconds * 1000),
         "on_delivery": deliveries.note,
         **overrides,

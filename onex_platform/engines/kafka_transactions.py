@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from onex_platform.engines.kafka import KafkaProducer, open_client, translated
+from onex_platform.engines.kafka import BULK, KafkaProducer, open_client, translated
 from onex_platform.errors import InfraError
 from onex_platform.settings import Settings
 
@@ -31,6 +31,15 @@ _TAKEN_OVER = frozenset(
     }
 )
 
+BULK_IN_TRANSACTIONS = {
+    **BULK,
+    # The commit sends at once what still waits: only batches of a slow caller become larger.
+    "linger.ms": 200,
+    # The commit acknowledges.
+    "delivery.report.only.error": True,
+    # Java's choice of partition: whoever writes a key finds it in the same one.
+    "partitioner": "murmur2_random",
+}
 
 # Key, value and headers: a plain tuple, because each of many thousands a second is made anew.
 Outgoing = tuple[str | bytes, str | bytes | None, list[tuple[str, str | bytes | None]]]
@@ -64,15 +73,9 @@ class TransactionalProducer:
                 "transaction.timeout.ms": limit,
                 "delivery.timeout.ms": limit,
                 "socket.timeout.ms": min(limit, int(kafka.request_timeout_seconds * 1000)),
-                "linger.ms": 20,
-                "batch.size": 512 * 1024,
-                "compression.type": "lz4",
-                "queue.buffering.max.kbytes": 64 * 1024,
                 # A topic that is missing is said to be, long before the transaction is over.
                 "topic.metadata.propagation.max.ms": min(limit // 2, 3000),
-                # Java's choice of partition: whoever writes a key finds it in the same one.
-                "partitioner": "murmur2_random",
-                "delivery.report.only.error": True,
+                **BULK_IN_TRANSACTIONS,
                 "on_delivery": self._note,
             },
         )

@@ -8,15 +8,15 @@ a wrong statement is a defect of ours and passes as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, cast
 from uuid import UUID
 
 import psycopg
 from psycopg import errors as server_errors
 from psycopg import sql
-from psycopg.rows import namedtuple_row
+from psycopg.rows import namedtuple_row, tuple_row
 from psycopg.types.json import set_json_dumps
 from pydantic_core import to_json
 from sqlalchemy import URL, Engine, create_engine, make_url
@@ -43,6 +43,7 @@ __all__ = [
     "session_arguments",
     "session_lock",
     "stream",
+    "streamed",
     "transaction",
     "translated",
 ]
@@ -174,6 +175,21 @@ def stream(
     ):
         portal.itersize = rows_per_fetch
         yield from portal.execute(query, parameters)
+
+
+@contextmanager
+def streamed(
+    cursor: Cursor, query: str, parameters: Mapping[str, Any], rows_at_once: int = 500
+) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """The query's rows as plain tuples, while the server still makes the rest of them.
+
+    Inside the block the connection does nothing else. Leaving it before the last row cancels the
+    query, and with it the transaction.
+    """
+    with cursor.connection.cursor(row_factory=tuple_row) as reader:
+        rows = reader.stream(query, parameters, size=rows_at_once)
+        with closing(cast("Generator[tuple[Any, ...]]", rows)):
+            yield rows
 
 
 def fetch_one(cursor: Cursor, query: str, parameters: Any = None) -> Any:

@@ -28,6 +28,14 @@ _EVENT = {
 
 _ROW = {"entry": "text", "domain": "text", "entity_id": "uuid", "row_version": "bigint"}
 
+# Removes the oldest entries for the snapshot topic. Found again by their place, which can't change
+# while the statement runs, whatever the planner thinks of their number.
+TAKE_ROWS = """
+    DELETE FROM outbox WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM outbox WHERE domain = %(domain)s AND entry <> 'event'
+        ORDER BY id LIMIT %(limit)s
+    )) RETURNING entity_id, row_version"""
+
 
 class Waiting(NamedTuple):
     """Entries for the snapshot topic, and events."""
@@ -56,15 +64,6 @@ def waiting(cursor: Cursor, domain: str) -> Waiting:
         [domain],
     )
     return Waiting(counts.rows, counts.events)
-
-
-def pending_rows(cursor: Cursor, domain: str, limit: int) -> list[Any]:
-    """The oldest entries for the snapshot topic, in order."""
-    return cursor.execute(
-        "SELECT id, entity_id::text AS key, row_version FROM outbox"
-        " WHERE domain = %s AND entry <> 'event' ORDER BY id LIMIT %s",
-        [domain, limit],
-    ).fetchall()
 
 
 def pending_events(cursor: Cursor, domain: str, limit: int) -> list[Any]:

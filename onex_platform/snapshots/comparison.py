@@ -12,7 +12,6 @@ Both move while they are compared, so the order of reading decides what is a fau
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from onex_platform.snapshots.records import (
 )
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
+_ROWS_AT_ONCE = 2000
 _ROWS = """
     SELECT
         entity_id,
@@ -197,22 +197,32 @@ def _differing_contents(
 ) -> dict[UUID, _Said]:
     """The open rows that the topic has in their version, but with other contents."""
     doubted = {}
-    for row in rows:
-        key = UUID(row.key)
-        record = topic.states.get(key)
-        if record != State(row.version, closed=row.is_tombstone) or record.closed:
+    for key_text, version, value in rows:
+        key = UUID(key_text)
+        if value is None or topic.states.get(key) != State(int(version), closed=False):
             continue
         result.contents += 1
-        said = _Said(row.version, digest_of(row.value))
-        if said.differs(record, topic.digests[key]):
+        said = _Said(int(version), digest_of(value))
+        if said.differs(topic.states[key], topic.digests[key]):
             doubted[key] = said
     return doubted
 
 
 def _whole_rows(cursor: Cursor, domain: str, ids: Collection[UUID] | None) -> Iterator[RowState]:
-    if ids is None:
-        return read_rows_after(cursor, domain, str(UUID(int=0)), sys.maxsize)
-    return read_rows(cursor, domain, ids)
+    """Piece by piece, and each is read before it is used: a statement has a time limit."""
+    if ids is not None:
+        with read_rows(cursor, domain, ids) as rows:
+            chosen = list(rows)
+        yield from chosen
+        return
+    last = str(UUID(int=0))
+    while True:
+        with read_rows_after(cursor, domain, last, _ROWS_AT_ONCE) as rows:
+            piece = list(rows)
+        if not piece:
+            return
+        yield from piece
+        last, _, _ = piece[-1]
 
 
 def _rows(

@@ -29,7 +29,6 @@ from onex_platform.snapshots.records import (
     published_state,
     read_rows,
     to_snapshot,
-    tombstone_of,
 )
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter, Turn
@@ -84,13 +83,11 @@ class SnapshotPublisherRegistration:
     def publish_snapshot(self, snapshot: ModelRegistrationSnapshot) -> None:
         """Publish one snapshot; refuses one that is not of the row's present version."""
         self._require_domain(snapshot.domain)
-        row = RowState(
-            snapshot.to_kafka_key(), str(snapshot.snapshot_version), snapshot.model_dump_json()
-        )
+        version = str(snapshot.snapshot_version)
+        row = (snapshot.to_kafka_key(), version, snapshot.model_dump_json())
 
         def publish(turn: Turn) -> None:
-            found = read_rows(turn.cursor, self.config.domain, [snapshot.entity_id])
-            _require_current(snapshot, list(found))
+            _require_current(snapshot, self._stored(turn, snapshot.entity_id))
             turn.send([row])
 
         self._writer.in_turn(publish)
@@ -133,15 +130,15 @@ class SnapshotPublisherRegistration:
         self._require_domain(domain)
 
         def delete(turn: Turn) -> bool:
-            rows = list(read_rows(turn.cursor, domain, [entity_id]))
-            if rows:
-                closed = rows[0].is_tombstone
-                return closed and bool(turn.send(rows))
+            stored = self._stored(turn, entity_id)
+            if stored is not None:
+                _, _, value = stored
+                return value is None and bool(turn.send([stored]))
             latest = self.get_latest_snapshot(entity_id)
             if latest is None:
                 return False
-            removed = tombstone_of(latest.to_kafka_key(), latest.snapshot_version + 1)
-            return bool(turn.send([removed]))
+            version = str(latest.snapshot_version + 1)
+            return bool(turn.send([(latest.to_kafka_key(), version, None)]))
 
         return self._writer.in_turn(delete)
 
@@ -159,11 +156,15 @@ class SnapshotPublisherRegistration:
 
     def _publish_current(self, versions: dict[str, int]) -> int:
         def publish(turn: Turn) -> int:
-            rows = read_rows(turn.cursor, self.config.domain, versions)
-            current = (row for row in rows if row.version == versions[row.key])
-            return turn.send(current)
+            with read_rows(turn.cursor, self.config.domain, versions) as rows:
+                return turn.send(row for row in rows if int(row[1]) == versions[row[0]])
 
         return self._writer.in_turn(publish)
+
+    def _stored(self, turn: Turn, entity_id: UUID) -> RowState | None:
+        with read_rows(turn.cursor, self.config.domain, [entity_id]) as rows:
+            found = list(rows)
+        return found[0] if found else None
 
     def _require_domain(self, domain: str) -> None:
         if domain != self.config.domain:
@@ -174,15 +175,15 @@ class SnapshotPublisherRegistration:
             )
 
 
-def _require_current(snapshot: ModelRegistrationSnapshot, rows: list[RowState]) -> None:
-    if not rows:
+def _require_current(snapshot: ModelRegistrationSnapshot, stored: RowState | None) -> None:
+    if stored is None:
         raise StaleSnapshotError(
             f"{snapshot.entity_id} is not in the registry.",
             hint="A snapshot is made of a stored row.",
         )
-    [row] = rows
-    if row.is_tombstone or row.version != snapshot.snapshot_version:
-        now = "deregistered" if row.is_tombstone else f"at version {row.version}"
+    _, version, value = stored
+    if value is None or int(version) != snapshot.snapshot_version:
+        now = "deregistered" if value is None else f"at version {version}"
         raise StaleSnapshotError(
             f"snapshot_version={snapshot.snapshot_version} of {snapshot.entity_id} is not the "
             f"registry's: the row is {now}.",

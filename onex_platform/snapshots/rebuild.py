@@ -36,8 +36,8 @@ def publish_everything(
 
     def publish_after(last: str, turn: Turn) -> tuple[int, str]:
         keys = [last]
-        rows = read_rows_after(turn.cursor, writer.config.domain, last, limit)
-        sent = turn.send(_noting_last_key(rows, keys))
+        with read_rows_after(turn.cursor, writer.config.domain, last, limit) as rows:
+            sent = turn.send(_noting_last_key(rows, keys))
         return sent, keys[0]
 
     published, last = 0, str(UUID(int=0))
@@ -51,5 +51,5 @@ def publish_everything(
 
 def _noting_last_key(rows: Iterable[RowState], keys: list[str]) -> Iterator[RowState]:
     for row in rows:
-        keys[0] = row.key
+        keys[0] = row[0]
         yield row

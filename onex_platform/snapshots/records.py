@@ -7,8 +7,8 @@ carry the version as a header, so that a reader can order tombstones as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -17,97 +17,91 @@ from pydantic_core import to_json
 
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.engines.kafka_transactions import Outgoing
-from onex_platform.engines.postgres import Cursor, fetch_one
+from onex_platform.engines.postgres import Cursor, streamed
+from onex_platform.projections.outbox import TAKE_ROWS
 
 VERSION_HEADER = "snapshot_version"
-_ROWS_AT_ONCE = 2000
 
-# The snapshot's fields as JSON, written by the server: a row on its way from one server to the
-# other need not become objects here. A test compares it with what the model makes of the row. The
-# sequence is that of the wide row, which is what the snapshot shows: heartbeats don't move it.
-_FIELDS = {
-    "entity_id": """'"' || entity_id::text || '"'""",
-    "domain": "%(domain_json)s::text",
-    "tenant": "to_json(tenant)::text",
-    "current_state": """'"' || current_state::text || '"'""",
-    "node_type": """'"' || node_type::text || '"'""",
-    "node_name": "coalesce(to_json(node_name)::text, 'null')",
-    "last_state_change_at": "to_json(last_state_change_at)::text",
-    "snapshot_version": "row_version::text",
-    "snapshot_created_at": "%(now_json)s::text",
-    "source_projection_sequence": "last_applied_sequence::text",
-    "capabilities": "capabilities::text",  # last: what stands before it is copied less often
-}
-_JSON = " || ',' || ".join(f"""'"{name}":' || {value}""" for name, value in _FIELDS.items())
+# A row as the topic should have it: key, version and JSON, which is None for a tombstone. A plain
+# tuple: making anything else of each of 100,000 would take longer than the driver does.
+RowState = tuple[str, str, str | None]
 
-# Many rows come as one text, a line each: key, version and JSON, which is empty for a tombstone.
-# JSON has neither tabs nor line ends. Making objects of every row would cost more than Kafka does.
-_LINES = f"""
-    SELECT string_agg(
-        entity_id::text || E'\\t' || row_version::text || E'\\t'
-            || CASE WHEN deregistered_at IS NULL THEN '{{{{' || {_JSON} || '}}}}' ELSE '' END,
-        E'\\n' ORDER BY entity_id
-    ) AS lines
+# The snapshot as JSON, written by the server: a row on its way from one server to the other need
+# not become objects here. A test compares it with what the model makes of the row. `||` copies all
+# that stands before it, so there are few, and what is long comes last. The sequence is that of the
+# wide row, which is what the snapshot shows: heartbeats don't move it.
+_JSON = """
+    %(constants)s::text || ',"entity_id":"' || stored.entity_id
+    || '","current_state":"' || current_state
+    || '","node_type":"' || node_type
+    || '","tenant":' || to_json(tenant)::text
+    || ',"node_name":' || coalesce(to_json(node_name)::text, 'null')
+    || ',"last_state_change_at":' || to_json(last_state_change_at)::text
+    || ',"snapshot_version":' || stored.row_version
+    || ',"source_projection_sequence":' || last_applied_sequence
+    || ',"capabilities":' || capabilities::text || '}'"""
+_VALUE = f"CASE WHEN deregistered_at IS NULL THEN {_JSON} END"
+
+_STORED = f"SELECT stored.entity_id::text, stored.row_version::text, {_VALUE}"
+_CHOSEN = f"""
+    {_STORED} FROM registration_projections AS stored
+    WHERE domain = %(domain)s AND entity_id = ANY(%(ids)s)"""
+_NEXT = f"""
+    {_STORED} FROM (
+        SELECT * FROM registration_projections
+        WHERE domain = %(domain)s AND entity_id > %(after)s ORDER BY entity_id LIMIT %(limit)s
+    ) AS stored"""  # noqa: S608 - constant parts
+# In the order of ids: neighbours in the index are looked up one after the other. A row that is gone
+# has no JSON either, which makes it a tombstone.
+_WAITING = f"""
+    WITH taken AS ({TAKE_ROWS})
+    SELECT
+        waiting.entity_id::text,
+        coalesce(stored.row_version, waiting.row_version)::text,
+        {_VALUE},
+        waiting.entries
     FROM (
-        SELECT * FROM registration_projections WHERE domain = %(domain)s AND {{which}}
-    ) AS rows"""  # noqa: S608 - constant parts
-_CHOSEN = _LINES.format(which="entity_id = ANY(%(ids)s)")
-_NEXT = _LINES.format(which="entity_id > %(after)s ORDER BY entity_id LIMIT %(limit)s")
+        SELECT entity_id, max(row_version) AS row_version, count(*) AS entries
+        FROM taken GROUP BY entity_id ORDER BY entity_id
+    ) AS waiting
+    LEFT JOIN registration_projections AS stored
+        ON stored.entity_id = waiting.entity_id AND stored.domain = %(domain)s"""  # noqa: S608
 
 
-class RowState(NamedTuple):
-    """A row as the topic should have it; no value means a tombstone."""
-
-    key: str
-    version_text: str
-    value: str
-
-    @property
-    def version(self) -> int:
-        return int(self.version_text)
-
-    @property
-    def is_tombstone(self) -> bool:
-        return not self.value
+def read_rows(
+    cursor: Cursor, domain: str, ids: Iterable[UUID | str]
+) -> AbstractContextManager[Iterator[RowState]]:
+    """The rows of these entities, those that exist; read while they are used, as all of these."""
+    return _read(cursor, _CHOSEN, domain, ids=list(map(str, ids)))
 
 
-def tombstone_of(key: str, version: int) -> RowState:
-    return RowState(key, str(version), "")
+def read_rows_after(
+    cursor: Cursor, domain: str, after: str, limit: int
+) -> AbstractContextManager[Iterator[RowState]]:
+    """The rows behind an id, in the order of their ids."""
+    return _read(cursor, _NEXT, domain, after=after, limit=limit)
 
 
-def read_rows(cursor: Cursor, domain: str, ids: Iterable[UUID | str]) -> Iterator[RowState]:
-    """The rows of these entities, those that exist; read while they are used."""
-    pending = iter(ids)
-    while chosen := list(islice(pending, _ROWS_AT_ONCE)):
-        yield from _read(cursor, _CHOSEN, domain, ids=list(map(str, chosen)))
+def take_waiting_rows(
+    cursor: Cursor, domain: str, limit: int
+) -> AbstractContextManager[Iterator[tuple[str, str, str | None, int]]]:
+    """Remove the oldest entries from the outbox; their rows as they are now, with how many entries
+    were about each. One that is gone is to leave the topic as well.
+    """
+    return _read(cursor, _WAITING, domain, limit=limit)
 
 
-def read_rows_after(cursor: Cursor, domain: str, after: str, limit: int) -> Iterator[RowState]:
-    """The rows behind an id, in the order of their ids; read while they are used."""
-    while rows := _read(cursor, _NEXT, domain, after=after, limit=min(limit, _ROWS_AT_ONCE)):
-        yield from rows
-        after, limit = rows[-1].key, limit - len(rows)
-
-
-def _read(cursor: Cursor, query: str, domain: str, **parameters: Any) -> list[RowState]:
-    lines = fetch_one(
-        cursor,
-        query,
-        {
-            "domain": domain,
-            "domain_json": to_json(domain).decode(),
-            "now_json": to_json(datetime.now(UTC)).decode(),
-            **parameters,
-        },
-    ).lines
-    return [RowState._make(line.split("\t")) for line in lines.split("\n")] if lines else []
+def _read(
+    cursor: Cursor, query: str, domain: str, **parameters: Any
+) -> AbstractContextManager[Iterator[Any]]:
+    constants = to_json({"domain": domain, "snapshot_created_at": datetime.now(UTC)})
+    beginning = constants.decode().removesuffix("}")
+    return streamed(cursor, query, {"domain": domain, "constants": beginning, **parameters})
 
 
 def to_messages(rows: Iterable[RowState]) -> Iterator[Outgoing]:
     """The rows as the topic's messages: key, value, headers."""
-    return (
-        (key, value or None, [(VERSION_HEADER, version_text)]) for key, version_text, value in rows
-    )
+    return ((key, value, [(VERSION_HEADER, version)]) for key, version, value in rows)
 
 
 class PublishedState(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -20,14 +20,14 @@ from typing import Any, Self
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_producer, produce_all
-from onex_platform.engines.postgres import Cursor, Engine, open_engine, transaction
+from onex_platform.engines.postgres import Engine, open_engine, transaction
 from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.projections import outbox
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings
 from onex_platform.snapshots.cloud_events import attributes
-from onex_platform.snapshots.records import RowState, read_rows, tombstone_of
+from onex_platform.snapshots.records import RowState, take_waiting_rows
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter, Turn, publication_turn
 from onex_platform.topics.catalogue import load_catalogue
@@ -122,26 +122,22 @@ class OutboxRelay:
 
     def _publish_rows_in(self, turn: Turn, account: RelayAccount) -> bool:
         limit = self.settings.snapshots.batch_records
-        entries = outbox.pending_rows(turn.cursor, self.domain, limit)
-        if not entries:
-            return False
-        newest: dict[str, int] = {}
-        for entry in entries:
-            newest[entry.key] = max(entry.row_version, newest.get(entry.key, 0))
-        removed = 0
+        taken = removed = 0
 
-        def states() -> Iterator[RowState]:
-            nonlocal removed
-            for state in _present_states(turn.cursor, self.domain, newest):
-                removed += state.is_tombstone
-                yield state
+        def states(waiting: Iterable[tuple[str, str, str | None, int]]) -> Iterator[RowState]:
+            nonlocal taken, removed
+            for key, version, value, entries in waiting:
+                taken += entries
+                removed += value is None
+                yield key, version, value
 
-        sent = turn.send(states())
-        outbox.acknowledge(turn.cursor, self.domain, [entry.id for entry in entries])
+        # Removed here and now, but for others only when the turn ends: after the acknowledgement.
+        with take_waiting_rows(turn.cursor, self.domain, limit) as waiting:
+            sent = turn.send(states(waiting))
         account.tombstones += removed
         account.snapshots += sent - removed
-        account.coalesced += len(entries) - sent
-        return len(entries) == limit
+        account.coalesced += taken - sent
+        return taken == limit
 
     def _publish_events(self, account: RelayAccount) -> bool:
         """Publish a batch; whether there may be another."""
@@ -199,13 +195,3 @@ def open_relay(
         relay.close()
         if engine is None:
             opened.dispose()
-
-
-def _present_states(cursor: Cursor, domain: str, newest: dict[str, int]) -> Iterator[RowState]:
-    """The rows as they are now; one that is gone is to leave the topic as well."""
-    gone = dict(newest)
-    for row in read_rows(cursor, domain, newest):
-        del gone[row.key]
-        yield row
-    for key, version in gone.items():
-        yield tombstone_of(key, version)

@@ -15,8 +15,10 @@ from pydantic import SecretStr
 from onex_platform.engines.postgres import (
     Cursor,
     Engine,
+    fetch_one,
     open_engine,
     stream,
+    streamed,
     transaction,
     translated,
 )
@@ -226,6 +228,23 @@ class TestOnAServer:
             other.execute("DELETE FROM many")
         assert 1 + sum(1 for _ in rows) == 4990
         assert first.x == 11
+
+    def test_streamed_rows_come_while_the_server_makes_the_rest(
+        self, engine: Engine, breaker: CircuitBreaker
+    ) -> None:
+        rows_of = "SELECT x FROM generate_series(1, %(last)s) AS x"
+        with transaction(engine, breaker) as cursor:
+            with streamed(cursor, rows_of, {"last": 1000}, 100) as rows:
+                assert list(rows) == [(x,) for x in range(1, 1001)]
+            assert fetch_one(cursor, "SELECT 1 AS one").one == 1
+        with transaction(engine, breaker) as cursor:
+            # Hours of rows: nobody can wait for the last.
+            slow = """
+                SELECT x, repeat('x', 10000), pg_sleep(0.01) FROM generate_series(1, 1000000) AS x"""
+            with streamed(cursor, slow, {}, 10) as rows:
+                assert next(rows)[0] == 1
+            cursor.connection.rollback()
+            assert fetch_one(cursor, "SELECT 2 AS two").two == 2
 
 
 def test_an_absent_server_opens_the_breaker_and_no_error_shows_the_password() -> None:

@@ -169,7 +169,8 @@ def stop():
     yield from ()
 
 def work(turn):
-    rows = list(read_rows(turn.cursor, config.domain, [node]))
+    with read_rows(turn.cursor, config.domain, [node]) as found:
+        rows = list(found)
     if not late:
         list(stop())
     def sending():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -14,8 +15,14 @@ from onex_platform.engines.kafka import end_positions, read_to_end
 from onex_platform.engines.postgres import transaction
 from onex_platform.errors import InfraError
 from onex_platform.projections import outbox
-from onex_platform.snapshots.records import PublishedState, to_snapshot
+from onex_platform.snapshots.records import (
+    PublishedState,
+    RowState,
+    take_waiting_rows,
+    to_snapshot,
+)
 from onex_platform.snapshots.relay import RelayAccount, open_relay
+from onex_platform.snapshots.writer import Turn
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.domain.builders import Kind, event, number_id
 from onex_platform_tests.snapshots.registry import Registry
@@ -84,6 +91,26 @@ def test_a_row_that_is_gone_becomes_a_tombstone(registry: Registry) -> None:
     with registry.relay() as relay:
         assert relay.publish_pending().tombstones == 1
     assert registry.latest()[number_id(1)].is_tombstone
+
+
+def test_entries_stay_until_a_send_succeeds(registry: Registry) -> None:
+    registry.change(*range(20))
+
+    def break_off(turn: Turn) -> None:
+        with take_waiting_rows(turn.cursor, registry.config.domain, 20) as rows:
+            turn.send(cut_short((key, version, value) for key, version, value, _ in rows))
+
+    def cut_short(rows: Iterator[RowState]) -> Iterator[RowState]:
+        yield next(rows)
+        raise InfraError("Something broke off.", hint="Try again.")
+
+    with registry.relay() as relay:
+        with pytest.raises(InfraError, match="broke off"):
+            relay.writer.in_turn(break_off)
+        assert registry.published() == []
+        assert registry.waiting().rows == 20
+        assert relay.publish_pending() == RelayAccount(snapshots=20)
+    registry.require_topic_equals_rows()
 
 
 def test_events_go_to_their_topics_in_order_under_their_key(registry: Registry) -> None:

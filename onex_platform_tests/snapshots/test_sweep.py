@@ -14,7 +14,6 @@ from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, 
 from onex_platform.engines.kafka_topics import topic_names
 from onex_platform.engines.postgres import transaction
 from onex_platform.errors import InfraError
-from onex_platform.projections import outbox
 from onex_platform.snapshots.cache import SnapshotCache
 from onex_platform.snapshots.comparison import EnumSnapshotFault
 from onex_platform.snapshots.rebuild import rebuild_topic
@@ -210,5 +209,4 @@ def test_what_a_repair_would_queue_twice_waits_once(registry: Registry) -> None:
     registry.change(1)
     with registry.relay() as relay:
         assert sweep(relay).queued == 0  # its own entry waits
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
-        assert len(outbox.pending_rows(cursor, "registration", 10)) == 1
+    assert registry.waiting().rows == 1
