@@ -33,10 +33,7 @@ _TAKEN_OVER = frozenset(
 
 BULK_IN_TRANSACTIONS = {
     **BULK,
-    # The commit sends at once what still waits: only batches of a slow caller become larger.
-    "linger.ms": 200,
-    # The commit acknowledges.
-    "delivery.report.only.error": True,
+    "delivery.report.only.error": True,  # the commit acknowledges
     # Java's choice of partition: whoever writes a key finds it in the same one.
     "partitioner": "murmur2_random",
 }
