@@ -21,7 +21,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 # How rows go to Python. With a limit in bytes Spark would measure the batch again at every row,
 # which costs as much as all the rest of it; so few rows are the limit, however large they are.
 _ARROW = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 

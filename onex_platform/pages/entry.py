@@ -23,6 +23,11 @@ class Admitted(NamedTuple):
     events: pa.Table
     parked: pa.Table
 
+    def size(self) -> int:
+        """How many bytes this takes."""
+        size: int = self.events.nbytes + self.parked.nbytes
+        return size
+
 
 def admit_records(
     records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRules, read_at: datetime

@@ -66,18 +66,18 @@ _PACK = pa.schema(
         pa.field("parked", pa.binary()),
     ]
 )
-# A cut is read from end to end: the client's small steps, meant for a trickle, cost broker and
-# reader more than the records themselves.
+# A cut is read from end to end: the client's small steps, meant for a trickle, cost the broker four
+# times as much. How many records come out of one fetch stays the client's affair: compressed, they
+# may be much larger than it.
 _LARGE_FETCHES = {
-    "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(8 * 1024**2),
     "kafka.receive.buffer.bytes": str(1024**2),
 }
 _PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
-# Admitted at once: few enough to stay in the processor's cache, enough to share what a call costs.
-_ADMITTED_RECORDS = 10_000
+# Admitted at once: little enough to stay in the processor's cache, enough to share a call's cost.
+_ADMITTED_BYTES = 8 * 1024**2
 # Packed at once: compressed in larger pieces, events take less space and time.
-_PACKED_EVENTS = 100_000
+_PACKED_BYTES = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +188,7 @@ def _group_of(options: tuple[tuple[str, str], ...]) -> str:
 
 def _admitter(job: IngestJob) -> ArrowTask:
     def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for parts in _gathered(_admitted(job, batches), _PACKED_EVENTS, lambda part: len(part[0])):
+        for parts in _gathered(_admitted(job, batches), _PACKED_BYTES, Admitted.size):
             yield from _packs(job, _together(parts))
 
     return admit_all
@@ -197,7 +197,7 @@ def _admitter(job: IngestJob) -> ArrowTask:
 def _gathered(
     parts: Iterable[_Part], enough: int, size_of: Callable[[_Part], int]
 ) -> Iterator[list[_Part]]:
-    """Parts in their order, as many at once as are enough."""
+    """Parts in their order, as many at once as are enough bytes."""
     waiting: list[_Part] = []
     size = 0
     for part in parts:
@@ -271,7 +271,7 @@ def _unpacked(packs: Iterable[pa.RecordBatch]) -> Admitted:
 
 
 def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[Admitted]:
-    for some in _gathered(batches, _ADMITTED_RECORDS, len):
+    for some in _gathered(batches, _ADMITTED_BYTES, lambda batch: batch.nbytes):
         records = pa.Table.from_batches(some)
         yield admit_records(records, job.topics, job.rules, job.read_at)
 
