@@ -118,10 +118,9 @@ def admit_plain(
 def _texts(records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRules) -> _Texts:
     names = [name for name, topic in topics.items() if _is_eligible(topic.kind, rules)]
     values = records["value"].combine_chunks()
-    rows = _where(
-        pc.is_in(records["topic"], pa.array(names, pa.string())).combine_chunks(),
-        pc.less_equal(pc.binary_length(values), rules.max_event_bytes),
-    )
+    eligible = pc.is_in(records["topic"], pa.array(names, pa.string())).combine_chunks()
+    short = pc.less_equal(pc.binary_length(values), rules.max_event_bytes)
+    rows = np.flatnonzero(_all(eligible, short))
     try:
         documents = _chosen(values, rows).cast(pa.string())
     except pa.ArrowInvalid:
@@ -379,10 +378,6 @@ def _each(codes: NDArray[np.int32], of_topics: list[bool]) -> NDArray[np.bool_]:
 
 def _chosen(column: pa.Array, rows: NDArray[np.int64]) -> pa.Array:
     return column if len(rows) == len(column) else column.take(pa.array(rows))
-
-
-def _where(*conditions: pa.Array) -> NDArray[np.int64]:
-    return np.flatnonzero(_all(*conditions))
 
 
 def _all(*conditions: pa.Array) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres import fetch_one, transaction
+from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive
 from onex_platform.projections.history import THE_BEGINNING, nearest_state
 from onex_platform.projections.rebuild import open_rebuild
@@ -41,26 +41,6 @@ class ReplayProof:
         return self.comparison.changes == 0 and self.recorded in (None, self.outcomes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchAccounts:
-    """Batches whose account does not fit the cuts that they read, or the batch before them."""
-
-    batches: int
-    not_adding_up: int
-    overlapping: int
-    losing_records: int
-    miscounting_duplicates: int
-
-    @property
-    def holds(self) -> bool:
-        return not (
-            self.not_adding_up
-            or self.overlapping
-            or self.losing_records
-            or self.miscounting_duplicates
-        )
-
-
 def live_equals_replay(
     spark: SparkSession, archive: PageArchive, sample: int | None = None
 ) -> ReplayProof:
@@ -84,45 +64,6 @@ def live_equals_replay(
             outcomes=rebuild.outcomes,
             recorded=recorded,
         )
-
-
-def batch_accounts(archive: PageArchive) -> BatchAccounts:
-    """Hold every batch against the cuts of its positions: none reads less than they archived."""
-    with transaction(archive.engine, archive.breaker) as cursor:
-        row = fetch_one(cursor, _BATCHES, {"domain": archive.domain})
-    return BatchAccounts(**row._asdict())
-
-
-# A position is the millisecond times 2^20; extract() is exact.
-_BATCHES = """
-    WITH cuts AS (
-        SELECT
-            (extract(epoch FROM instant) * 1000)::bigint * 1048576 AS end_position,
-            archived,
-            duplicates
-        FROM log_cuts WHERE domain = %(domain)s
-    ), batches AS (
-        SELECT *, lag(end_position) OVER (ORDER BY end_position) AS previous
-        FROM batch_outcomes WHERE domain = %(domain)s
-    ), judged AS (
-        SELECT
-            batch.read <> applied + duplicate + stale + illegal + parked AS not_adding_up,
-            start_position < previous AS overlapping,
-            batch.read < coalesce(sum(archived), 0) AS losing_records,
-            duplicate <> coalesce(sum(duplicates), 0) AS miscounting_duplicates
-        FROM batches AS batch
-        LEFT JOIN cuts
-            ON cuts.end_position > batch.start_position
-            AND cuts.end_position <= batch.end_position
-        GROUP BY batch.*, start_position, previous, read, applied, duplicate, stale, illegal, parked
-    )
-    SELECT
-        count(*) AS batches,
-        count(*) FILTER (WHERE not_adding_up) AS not_adding_up,
-        count(*) FILTER (WHERE overlapping) AS overlapping,
-        count(*) FILTER (WHERE losing_records) AS losing_records,
-        count(*) FILTER (WHERE miscounting_duplicates) AS miscounting_duplicates
-    FROM judged"""
 
 
 def _sample(archive: PageArchive, size: int) -> Scope:

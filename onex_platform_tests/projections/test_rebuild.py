@@ -17,7 +17,7 @@ from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.compaction import sweep
 from onex_platform.pages.store import page_key
 from onex_platform.projections.cursors import take_turn
-from onex_platform.projections.proof import batch_accounts, live_equals_replay
+from onex_platform.projections.proof import live_equals_replay
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild import RebuildRefusedError, open_rebuild
 from onex_platform.projections.rebuilt import EnumRowVerdict, RebuildLostError
@@ -355,18 +355,3 @@ def test_a_sample_judges_neighbouring_nodes_on_both_sides(
     assert proved.equal == 3
     assert 2 <= proved.missing <= 4
     assert live_equals_replay(spark, live, sample=1000).comparison.missing == len(ids[::2])
-
-
-def test_batches_are_held_against_the_cuts_they_read(
-    spark: SparkSession, live: PageArchive
-) -> None:
-    go_on(spark, live, 200, joining(60, 150, 2000) + joining(0, 160, 0))
-    sound = batch_accounts(live)
-    assert sound.holds
-    assert sound.batches == 2
-    execute(live, "UPDATE log_cuts SET duplicates = 0 WHERE duplicates > 0")
-    assert batch_accounts(live).miscounting_duplicates == 1
-    execute(live, "UPDATE log_cuts SET archived = archived + 1000, read = read + 1000")
-    assert batch_accounts(live).losing_records == 2
-    execute(live, "UPDATE batch_outcomes SET start_position = 0")
-    assert batch_accounts(live).overlapping == 1
