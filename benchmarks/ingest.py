@@ -5,17 +5,22 @@
 A simulated fleet is sent to the embedded broker. Then, in one warm session and in turns:
 
 - read: Spark's Kafka source reads the offset ranges of the cut, all columns, into nothing
+- hand over: it reads, and hands the records to Python workers that do nothing with them
+- parse: it reads, and parses the documents with `from_json`, into nothing; no Python at all
+- Spark alone: it parses, shuffles by node, sorts, and writes Parquet; it checks nothing, numbers
+  nothing, finds no duplicate and keeps no account
 - ingest: `take_cut`, the real step: read, validate, number, write pages, one transaction
 
-Each turn of ingest begins anew: its log is forgotten before. Medians of wall seconds; the ratio of
-the two is what to compare between machines.
+Each turn of ingest begins anew: its log is forgotten before. Medians of wall seconds; the ratios
+are what to compare between machines.
 """
 
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from itertools import islice
@@ -23,6 +28,8 @@ from unittest import mock
 from uuid import uuid4
 
 import click
+import pyarrow as pa
+from pyspark.sql import DataFrame, functions
 
 from benchmarks.small_cuts import servers, timed
 from onex_platform import stack
@@ -39,6 +46,12 @@ from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.records import Record
 from onex_platform.simulate.routes import routes_of
 from onex_platform.topics.catalogue import load_catalogue
+
+_DOCUMENT = (
+    "event_id string, event_type string, source string, correlation_id string,"
+    " timestamp timestamp, schema_version int, tenant string,"
+    " payload struct<node_id: string, epoch: bigint>"
+)
 
 
 @click.command()
@@ -61,6 +74,23 @@ def main(records: int, nodes: int, rounds: int) -> None:
         def read() -> None:
             ingest._records(spark, job).write.format("noop").mode("overwrite").save()
 
+        def hand_over() -> None:
+            records = ingest._records(spark, job)
+            records.mapInArrow(_ignore, ingest.spark_type(ingest._REPORT)).collect()
+
+        def parse() -> None:
+            _parsed(ingest._records(spark, job)).write.format("noop").mode("overwrite").save()
+
+        def spark_alone() -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                (
+                    _parsed(ingest._records(spark, job))
+                    .repartition(job.buckets, "node_id")
+                    .sortWithinPartitions("node_id", "timestamp")
+                    .write.option("compression", "zstd")
+                    .parquet(f"{folder}/pages")
+                )
+
         phases: dict[str, list[float]] = {}
 
         def take() -> None:
@@ -69,20 +99,49 @@ def main(records: int, nodes: int, rounds: int) -> None:
             assert taken is not None
             assert taken.account.archived + taken.account.parked == records
 
-        seconds: dict[str, list[float]] = {"read": [], "ingest": []}
+        contestants = {
+            "read": read,
+            "hand over": hand_over,
+            "parse": parse,
+            "Spark alone": spark_alone,
+            "ingest": take,
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in contestants}
         for _ in range(1 + rounds):
-            seconds["read"].append(_seconds(read))
-            _forget(archive)
-            seconds["ingest"].append(_seconds(take))
+            for name, work in contestants.items():
+                _forget(archive)
+                seconds[name].append(_seconds(work))
         pages = list(archive.index.entries())
     print(f"{records} records of {nodes} nodes became {len(pages)} pages")
     medians = {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
     for name, median in medians.items():
         cold = seconds[name][0]
-        print(f"{name:<8} {median:7.2f} s {records / median:12,.0f} records/s (first {cold:.2f} s)")
+        print(
+            f"{name:<12} {median:7.2f} s {records / median:12,.0f} records/s (first {cold:.2f} s),"
+            f" {medians['read'] / median:.2f} of the rate of reading"
+        )
     for name, taken in phases.items():
         print(f"of ingest, {name}: {statistics.median(taken[1:]) / 1e3:.2f} s")
-    print(f"ingest's rate by that of reading: {medians['read'] / medians['ingest']:.2f}")
+    alone = medians["Spark alone"] / medians["ingest"]
+    print(f"ingest's rate by that of Spark alone: {alone:.2f}")
+
+
+def _ignore(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    return iter(())
+
+
+def _parsed(records: DataFrame) -> DataFrame:
+    # A column of its own: selected from directly, each field would parse the document again.
+    text = records["value"].cast("string")
+    documents = records.withColumn("document", functions.from_json(text, _DOCUMENT))
+    return documents.select(
+        *("topic", "partition", "offset", "timestamp", "value"),
+        *("document.event_id", "document.event_type", "document.correlation_id"),
+        functions.col("document.timestamp").alias("reported_at"),
+        *("document.tenant", "document.payload.node_id", "document.payload.epoch"),
+    )
 
 
 def _fleet(settings: Settings, nodes: int, records: int) -> Iterator[Record]:

@@ -6,6 +6,8 @@
 - After every task Spark collects garbage, which walks through everything that was ever imported: a
   tenth of a second before the worker can take the next task. What is imported stays for ever, so it
   is frozen: the collector does not look at it again.
+- Arrow's own allocator gives memory back at once, and takes it again page by page for the next
+  batch; the system's keeps what it will need again.
 - Workers are forked. Whatever the daemon has imported they need not import, one by one and again
   after each idle minute.
 """
@@ -17,6 +19,8 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from zipimport import zipimporter
+
+import pyarrow as pa
 
 # The daemon to start: it stands where everything is known that runs on Spark.
 MODULE = "onex_platform.pipeline.spark_worker"
@@ -38,6 +42,7 @@ class _Collector:
 def serve(modules: Iterable[str]) -> None:
     """Be Spark's daemon of Python workers, which find these modules imported."""
     _leave_out_archives()
+    pa.set_memory_pool(pa.system_memory_pool())
     from pyspark import daemon
 
     for module in modules:

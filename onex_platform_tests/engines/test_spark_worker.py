@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
 from pyspark import daemon
+from pyspark.sql import SparkSession
 
 from onex_platform.engines import spark_worker
 from onex_platform.engines.spark_worker import _Collector
@@ -40,3 +43,13 @@ def test_what_is_imported_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         assert gc.get_freeze_count() >= frozen + len(kept)
     finally:
         gc.unfreeze()
+
+
+def test_workers_keep_the_memory_that_they_will_need_again(spark: SparkSession) -> None:
+    def allocator(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": [pa.default_memory_pool().backend_name]})
+
+    assert [row.name for row in spark.range(1).mapInArrow(allocator, "name string").collect()] == [
+        "system"
+    ]
