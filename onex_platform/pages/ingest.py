@@ -66,9 +66,9 @@ _PACK = pa.schema(
         pa.field("parked", pa.binary()),
     ]
 )
-# A cut is read from end to end: the client's small steps, meant for a trickle, cost the broker four
-# times as much. How many records come out of one fetch stays the client's affair: compressed, they
-# may be much larger than it.
+# A cut is read from end to end: in the client's small steps, meant for a trickle, that takes longer
+# by a third. How many records come out of one fetch stays the client's affair: compressed, they may
+# be much larger than it.
 _LARGE_FETCHES = {
     "kafka.max.partition.fetch.bytes": str(8 * 1024**2),
     "kafka.receive.buffer.bytes": str(1024**2),
