@@ -113,6 +113,7 @@ class PageWriter:
 
     def add(self, bucket: int, events: pa.Table) -> None:
         """Add one bucket's events, in any order."""
+        events = events.combine_chunks()  # of many small pages there are as many chunks
         is_beat = pc.equal(events["kind"], EnumEventKind.NODE_HEARTBEAT.value)
         for beats, mask in ((False, pc.invert(is_beat)), (True, is_beat)):
             part = _sorted(events.filter(mask))
