@@ -67,6 +67,8 @@ _ENVELOPE = pa.schema(
 )
 # Escapes, control characters, and numbers that Arrow reads and JSON does not know.
 _UNUSUAL = r"[\\\x00-\x1f]|NaN|Inf"
+# Numbers that may be larger than a double holds: the intake parks them, Arrow does not mind.
+_HUGE = r"[:,\[ ]-?[0-9.]+[eE]\+?[0-9]{3}|[0-9]{100}"
 _VERSION = '"schema_version"'
 _NODE_TYPES = pa.array([kind.value for kind in EnumNodeType])
 
@@ -175,12 +177,13 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def _unusual(texts: pa.Array, data: NDArray[np.uint8], raw: bytes) -> NDArray[np.bool_]:
-    """Which texts hold something unusual; that none does is found out faster than which do."""
-    # One letter is searched for much faster than three, and these are rare.
+    """Which texts hold something unusual."""
+    # That none does is found out faster than which do; one letter faster than three.
     odd = b"\\" in raw or (b"N" in raw and b"NaN" in raw) or (b"I" in raw and b"Inf" in raw)
+    huge = pc.match_substring_regex(texts, _HUGE)
     if not odd and data.min(initial=ord(" ")) >= ord(" "):
-        return np.zeros(len(texts), dtype=bool)
-    return np.asarray(pc.match_substring_regex(texts, _UNUSUAL))
+        return np.asarray(huge)
+    return np.asarray(pc.or_(huge, pc.match_substring_regex(texts, _UNUSUAL)))
 
 
 def _holding(texts: pa.Array, raw: bytes, word: str) -> NDArray[np.bool_]:
@@ -249,12 +252,11 @@ def _events(
     dumped, broken = _dumped(texts.payloads, modelled, codes, known)
     good[broken] = False
     rows = np.flatnonzero(good)
+    payloads = texts.payloads
     if len(modelled):
         mask = np.zeros(len(good), dtype=bool)
         mask[modelled] = True
-        payloads = pc.replace_with_mask(texts.payloads, pa.array(mask), pa.array(dumped))
-    else:
-        payloads = texts.payloads
+        payloads = pc.replace_with_mask(payloads, pa.array(mask), pa.array(dumped))
     occurred_at = _occurred_at(records, read_at)
     kinds = pa.DictionaryArray.from_arrays(
         names.indices, pa.array([topic.kind.value for topic in known])

@@ -205,6 +205,13 @@ def test_plain_records_take_the_fast_lane() -> None:
         assert plain_of(records) == [not leaves_it] * 10, topic
 
 
+def test_a_number_that_is_too_large_is_left_to_the_intake() -> None:
+    for number in ("1e999", "100000e305", "1" * 400 + ".5"):
+        raw = record(Kind.NODE_HEARTBEAT, 1, topic=BEATS, extra=_RAW)
+        value = (raw.value or b"").replace(json.dumps(_RAW).encode(), number.encode())
+        assert plain_of([replace(raw, value=value)]) == [False], number
+
+
 def test_an_id_in_braces_is_plain() -> None:
     braced = "{550e8400-e29b-41d4-a716-446655440000}"
     assert plain_of([record(Kind.NODE_HEARTBEAT, 1, topic=BEATS, node_id=braced)]) == [True]
