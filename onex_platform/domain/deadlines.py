@@ -18,13 +18,17 @@ class Durations:
 
     def granted_by(self, kind: EnumEventKind, occurred_at: datetime) -> datetime | None:
         """The deadline that an event of `kind` grants, or None if it grants none."""
-        window = {
+        window = self.window_of(kind)
+        return None if window is None else occurred_at + window
+
+    def window_of(self, kind: EnumEventKind) -> timedelta | None:
+        """How long an event of `kind` lets a node live, or None if it grants nothing."""
+        return {
             EnumEventKind.NODE_ACCEPTED: self.ack,
             EnumEventKind.ACK_REQUESTED: self.ack,
             EnumEventKind.NODE_REGISTERED: self.first_liveness,
             EnumEventKind.NODE_HEARTBEAT: self.heartbeat_liveness,
         }.get(kind)
-        return None if window is None else occurred_at + window
 
 
 def is_past(deadline: datetime, now: datetime) -> bool:

@@ -271,7 +271,7 @@ def _events(
         "epoch": epochs,
         "occurred_at": occurred_at,
         "reported_at": reported_at,
-        "deadline": _deadlines(occurred_at, codes, known, rules, read_at),
+        "deadline": _deadlines(occurred_at, codes, known, rules),
         "correlation_id": correlation_ids,
         "cause_id": pa.nulls(len(good), ID),
         "topic": records["topic"],
@@ -304,9 +304,9 @@ def _is_remembered(
     reported_at: pa.Array, codes: NDArray[np.int32], known: list[InputTopic], rules: IntakeRules
 ) -> pa.Array:
     """Whether the ledger reaches back to the time that an event reports, where it has to."""
-    exempt = pa.array(_each(codes, [not is_ledgered(topic.kind) for topic in known]))
     if rules.ledger_floor is None:
         return pa.array(np.ones(len(codes), dtype=bool))
+    exempt = pa.array(_each(codes, [not is_ledgered(topic.kind) for topic in known]))
     floor = pa.scalar(rules.ledger_floor, INSTANT)
     return pc.or_(exempt, pc.greater_equal(reported_at, floor))
 
@@ -360,15 +360,10 @@ def _occurred_at(records: pa.Table, read_at: datetime) -> pa.Array:
 
 
 def _deadlines(
-    occurred_at: pa.Array,
-    codes: NDArray[np.int32],
-    known: list[InputTopic],
-    rules: IntakeRules,
-    read_at: datetime,
+    occurred_at: pa.Array, codes: NDArray[np.int32], known: list[InputTopic], rules: IntakeRules
 ) -> pa.Array:
     """The deadline that each event grants; null where its kind grants none."""
-    granted = [rules.durations.granted_by(topic.kind, read_at) for topic in known]
-    windows = [None if deadline is None else deadline - read_at for deadline in granted]
+    windows = [rules.durations.window_of(topic.kind) for topic in known]
     return pc.add(occurred_at, pa.array(windows, pa.duration("us")).take(pa.array(codes)))
 
 

@@ -73,9 +73,9 @@ class Fleet:
         self._scribe = Scribe(plan, routes, self._random)
         self._units_ms = plan.units_ms()
         self._windows_ms = {
-            kind: (deadline - plan.start) // _MILLISECOND
+            kind: window // _MILLISECOND
             for kind in Kind
-            if (deadline := plan.windows.granted_by(kind, plan.start)) is not None
+            if (window := plan.windows.window_of(kind)) is not None
         }
         self._end_ms = plan.end_ms
         self._left = plan.max_events

@@ -138,7 +138,7 @@ def test_two_projectors_persisting_one_node_end_with_the_newer_row(
 
 # Folds one batch and says so; started as a process of its own, so that it can be killed.
 ONE_BATCH = """
-import sys, time
+import sys
 from onex_platform.settings import load_settings
 from onex_platform_tests.domain.builders import Kind, event
 from onex_platform_tests.projections.stored import open_store
@@ -146,7 +146,7 @@ from onex_platform_tests.projections.stored import open_store
 with open_store(load_settings()) as store:
     events = [event(Kind.NODE_INTROSPECTION, 1, 0), event(Kind.NODE_ACCEPTED, 2, 1)]
     print(store.fold(events, 0, 5).committed, flush=True)
-    time.sleep(60)
+    sys.stdin.read()  # until it is killed, or whoever started it is gone
 """
 
 
@@ -160,6 +160,7 @@ def batch_process(store_settings: Settings) -> Callable[[], subprocess.Popen[str
         return subprocess.Popen(
             [sys.executable, "-c", ONE_BATCH],
             env=child_environment(variables),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )

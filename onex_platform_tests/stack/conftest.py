@@ -66,6 +66,7 @@ def _start(command: list[str], settings: Settings) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

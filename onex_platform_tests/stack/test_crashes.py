@@ -137,10 +137,10 @@ def test_an_interrupted_start_leaves_no_process(
 def starter_of_postgres(settings: Settings) -> Iterator[psutil.Process]:
     """A process that has started PostgreSQL for itself."""
     program = (
-        "import time\n"
+        "import sys\n"
         "with stack.running(settings, services=['postgres']):\n"
         "    print('running', flush=True)\n"
-        "    time.sleep(300)\n"
+        "    sys.stdin.read()\n"  # until it is killed, or the test is gone
     )
     with python(settings, program) as process:
         assert process.stdout is not None
