@@ -367,6 +367,19 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)
 
+    @model_validator(mode="after")
+    def _a_statement_outlasts_a_publication(self) -> Self:
+        # Rows are streamed while they are sent: the statement lasts as long as the sending.
+        statement = self.postgres.statement_timeout_seconds
+        publication = self.snapshots.transaction_seconds
+        if statement <= publication:
+            raise ValueError(
+                f"ONEX_POSTGRES_STATEMENT_TIMEOUT_SECONDS={statement:g} must exceed "
+                f"ONEX_SNAPSHOTS_TRANSACTION_SECONDS={publication:g}; "
+                "a publication would be cut off while it may still succeed"
+            )
+        return self
+
 
 def load_settings() -> Settings:
     """This process's settings; a wrong value is named with its variable and what is allowed."""

@@ -131,6 +131,10 @@ def test_what_is_not_even_an_address_is_not_shown_at_all(
             "ONEX_KAFKA_SASL_PASSWORD",
         ),
         ({"ONEX_SPARK_REMOTE": "sc://a", "ONEX_SPARK_MASTER": "local"}, "ONEX_SPARK_MASTER"),
+        (
+            {"ONEX_SNAPSHOTS_TRANSACTION_SECONDS": "60"},
+            "ONEX_POSTGRES_STATEMENT_TIMEOUT_SECONDS=60 must exceed",
+        ),
     ],
 )
 def test_settings_that_only_make_sense_together_name_each_other(

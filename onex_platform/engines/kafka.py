@@ -8,6 +8,7 @@ Each client knows the settings it was opened with. Whatever it does should happe
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -35,8 +36,9 @@ from onex_platform.telemetry import get_logger
 
 _LIBRDKAFKA = logging.getLogger("librdkafka")
 # A broker that has just begun gives no producer its id at once; the next attempt gets one, or the
-# delivery fails and says so.
-_LIBRDKAFKA.addFilter(lambda entry: not entry.getMessage().startswith("GETPID"))
+# delivery fails and says so. Who lost a transactional name hears it as an error, which is expected.
+_ALSO_RAISED = re.compile("^GETPID|fenced by a newer instance|operation with an old epoch")
+_LIBRDKAFKA.addFilter(lambda entry: _ALSO_RAISED.search(entry.getMessage()) is None)
 _MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
 _WAIT_SECONDS = 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -94,6 +95,31 @@ def test_a_rebuild_asks_first(onex: Onex, registry: Registry) -> None:
     assert registry.published() == []
     assert "1 records published." in onex("rebuild", "--yes").stdout
     registry.require_topic_equals_rows()
+
+
+def test_a_new_version_of_the_topic_takes_over_with_more_partitions(
+    onex: Onex, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.change(1, 2, 3)
+    onex("publish")
+    config = registry.config.model_copy(
+        update={"topic": registry.config.topic.replace(".v1", ".v2"), "partition_count": 5}
+    )
+    registry.change(1)
+    registry.close(2)
+    with monkeypatch.context() as only_for_this_command:
+        only_for_this_command.setenv("SNAPSHOT_TOPIC", config.topic)
+        only_for_this_command.setenv("SNAPSHOT_PARTITION_COUNT", "5")
+        onex("rebuild", "--yes")
+    registry.change(1)
+    onex("publish")  # the platform still serves the old one
+    registry.require_topic_equals_rows()
+    registry.change(3)
+    monkeypatch.setenv("SNAPSHOT_TOPIC", config.topic)
+    monkeypatch.setenv("SNAPSHOT_PARTITION_COUNT", "5")
+    onex("publish")
+    onex("sweep")
+    replace(registry, config=config).require_topic_equals_rows()
 
 
 def test_the_topic_is_altered_to_what_the_variables_say(
