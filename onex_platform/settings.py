@@ -233,6 +233,9 @@ class PipelineSettings(_Group):
     """How long a run of the pipeline works, and how long it waits for more."""
 
     run_seconds: Seconds = Field(600, description="a run ends after this time, caught up or not")
+    run_records: int = Field(
+        20_000_000, ge=1, description="a run ends after this many records, caught up or not"
+    )
     linger_seconds: Seconds = Field(
         20, description="a run that is caught up waits this long for more before it ends"
     )

@@ -109,10 +109,7 @@ def _echo_report(report: ProvisionReport) -> None:
     for topic in report.created:
         click.echo(f"{'would create' if report.dry_run else 'created'}  {topic}")
     for drift in report.drift:
-        click.echo(
-            f"differs  {drift.topic}: {drift.setting} is {drift.found}, "
-            f"the contract says {drift.wanted}"
-        )
+        click.echo(f"differs  {drift}")
     for topic in report.unmanaged:
         click.echo(f"unknown  {topic}")
     click.echo(

@@ -27,6 +27,9 @@ from confluent_kafka.admin import (
 from onex_platform.engines.kafka import KafkaAdmin, open_admin, translated
 from onex_platform.settings import Settings
 
+TIMESTAMP_TYPE = "message.timestamp.type"
+BROKER_TIME = "LogAppendTime"
+
 _2_64 = 2**64  # the halves of an id come as signed numbers
 _INTERNAL = "__"  # Kafka's own topics begin so
 _NOT_YET = frozenset(
@@ -171,6 +174,16 @@ def topic_ids(admin: KafkaAdmin, names: Collection[str]) -> dict[str, UUID]:
             if any(halves):
                 found[name] = UUID(int=(halves[0] % _2_64) << 64 | halves[1] % _2_64)
     return found
+
+
+def dated_by_senders(admin: KafkaAdmin, names: Collection[str]) -> set[str]:
+    """Of those topics that exist, the ones whose records keep the times that senders gave them."""
+    present = _metadata(admin).keys() & set(names)
+    return {
+        name
+        for name, config in (_configs(admin, present) if present else {}).items()
+        if config[TIMESTAMP_TYPE] != BROKER_TIME
+    }
 
 
 def broker_count(admin: KafkaAdmin) -> int:

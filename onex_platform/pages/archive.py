@@ -15,7 +15,7 @@ from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka import open_consumer
-from onex_platform.engines.kafka_topics import KafkaSession, topic_ids
+from onex_platform.engines.kafka_topics import KafkaSession, dated_by_senders, topic_ids
 from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.pages.cuts import Cut, TopicIds, plan_cut
 from onex_platform.pages.inbox import waiting
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FACTS_PER_CUT = 100_000
+_TICK = timedelta(milliseconds=1)
 
 
 class TakenCut(NamedTuple):
@@ -60,10 +61,14 @@ class PageArchive:
             self.index.read_topics(), topic_ids(self.kafka.admin(), input_topics().keys())
         )
 
-    def take_cut(self, spark: SparkSession, now: datetime) -> TakenCut | None:
-        """Take the next cut into the log; None if there is no time left to close."""
+    def take_cut(
+        self, spark: SparkSession, now: datetime, until: datetime | None = None
+    ) -> TakenCut | None:
+        """Take the next cut into the log, none that ends after `until`; None if there is no time
+        left to close."""
         topics = input_topics()
-        until = now - timedelta(seconds=self.settings.pages.settle_seconds)
+        settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
+        to_the_past = until is not None and until < settled
         ids = self.topic_ids()
         with open_consumer(self.settings) as consumer:
             cut = plan_cut(
@@ -71,9 +76,10 @@ class PageArchive:
                 topics,
                 self.index.cursors(),
                 self.index.head(),
-                until,
+                until if until is not None and to_the_past else settled,
                 self.settings.pages.cut_events,
                 ids,
+                () if to_the_past else dated_by_senders(self.kafka.admin(), topics.keys()),
             )
         if cut is None:
             return None
@@ -89,7 +95,8 @@ class PageArchive:
             topics=topics,
             rules=intake_rules(self.settings, floor),
             buckets=self.buckets,
-            read_at=now,
+            # Whatever a sender dates later: no event of a cut lies behind the cut's end.
+            read_at=cut.instant - _TICK,
         )
         return TakenCut(cut, ingest(spark, job, self.index, inbox))
 

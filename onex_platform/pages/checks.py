@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from onex_platform.engines.kafka_topics import BROKER_TIME, TIMESTAMP_TYPE
 from onex_platform.pages.lag import TopicState
 from onex_platform.pages.verify import LogAccount, LogFault, PagesAccount
+from onex_platform.topics.provision import Drift
 
 Number = int | float | str
 _SHOWN = 10
@@ -43,6 +45,19 @@ def archive_keeps_up(state: TopicState) -> Verdict:
         not lag.verdict.is_alarm,
         f"{lag.events} records wait, the oldest for {lag.seconds:.1f} s: {lag.verdict}.",
         numbers,
+    )
+
+
+def broker_dates_records(state: TopicState) -> Verdict:
+    """Whether the records of an input topic are dated by one clock, the broker's."""
+    if state.lag is None or state.lag.timestamps == BROKER_TIME:
+        return Verdict(True, "Records are dated by the broker.", {})
+    drift = Drift(state.topic, TIMESTAMP_TYPE, BROKER_TIME, state.lag.timestamps)
+    return Verdict(
+        False,
+        f"{drift}. Its senders date the records: a cut takes them as they come, at the earlier of"
+        " their time and its own. Alter the topic's setting.",
+        {TIMESTAMP_TYPE: state.lag.timestamps},
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.cuts import whole_tick
 from onex_platform.pages.index import RivalCutError
 
 if TYPE_CHECKING:
@@ -19,16 +20,15 @@ def close_before(spark: SparkSession, archive: PageArchive, instant: datetime) -
     What is closed already is not read again, so closing the same time twice changes nothing. A
     rival that took a cut first has done a part of the work.
     """
-    settings = archive.settings
-    settled = instant + timedelta(seconds=settings.pages.settle_seconds)
+    instant = whole_tick(instant)
     cuts = 0
     while archive.index.head() < instant:
         try:
-            taken = archive.take_cut(spark, min(datetime.now(UTC), settled))
+            taken = archive.take_cut(spark, datetime.now(UTC), until=instant)
         except RivalCutError:
             continue
         if taken is None:  # the settling time is not over
-            time.sleep(settings.pipeline.poll_seconds)
+            time.sleep(archive.settings.pipeline.poll_seconds)
         else:
             cuts += 1
     return cuts

@@ -2,6 +2,10 @@
 
 The ends are captured first, then looked up by time; so a record that arrives meanwhile belongs to a
 later cut. Too large a backlog is cut at an earlier instant, never at a part of the topics.
+
+Where senders date the records, their times are no order: one that is dated ahead would hold up
+everything behind it. A cut that reaches the present takes such topics up to the captured end; what
+is dated later than the cut counts as of the cut's end.
 """
 
 from __future__ import annotations
@@ -116,22 +120,29 @@ def plan_cut(
     until: datetime,
     most_records: int,
     ids: TopicIds = UNKNOWN_IDS,
+    taken_whole: Collection[str] = (),
 ) -> Cut | None:
     """The next cut, at `until` or earlier; None: the log is closed up to there already.
 
     Earlier, if there are too many records or if they are of more than one hour. `cursors` says
-    which offset comes next; a partition that it does not name is read from its oldest record.
+    which offset comes next; a partition that it does not name is read from its oldest record. At
+    `until`, topics that are `taken_whole` are read to their end, whatever their records' times.
     """
-    until = _moment(_ticks(until))
+    until = whole_tick(until)
     if until <= closed_before:
         return None
     available = _available(consumer, topics, cursors, ids)
+    whole = {place: span for place, span in available.items() if place.topic in taken_whole}
+    end = _ticks(until)
+
+    def before(tick: int) -> dict[Place, OffsetRange]:
+        return _before(consumer, available, _moment(tick)) | (whole if tick >= end else {})
 
     def records_before(tick: int) -> int:
-        return _count(_before(consumer, available, _moment(tick)))
+        return _count(before(tick))
 
-    ticks = _ticks(until)
-    if _count(_before(consumer, available, until)):
+    ticks = end
+    if records_before(end):
         first_hour, last_hour = _ticks(closed_before) // _HOUR, ticks // _HOUR + 1
         hour = _first(lambda n: records_before(n * _HOUR) > 0, first_hour, last_hour)
         ticks = min(ticks, hour * _HOUR)
@@ -139,7 +150,7 @@ def plan_cut(
         too_many = _first(lambda n: records_before(n) > most_records, _ticks(closed_before), ticks)
         # A millisecond can't be divided: if it alone is too much, it is taken as it is.
         ticks = too_many if records_before(too_many - 1) == 0 else too_many - 1
-    ranges = _before(consumer, available, _moment(ticks))
+    ranges = before(ticks)
     taken = {place: span for place, span in ranges.items() if span.end > span.start}
     return Cut(closed_before, _moment(ticks), taken, cursors, ids.present)
 
@@ -264,8 +275,12 @@ def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
+def whole_tick(moment: datetime) -> datetime:
+    """The broker's clock ticks in milliseconds; a cut, and so the log, ends where one begins."""
+    return _moment(_ticks(moment))
+
+
 def _ticks(moment: datetime) -> int:
-    """The broker's clock ticks in milliseconds; a cut ends where one begins."""
     return (moment - _ORIGIN) // _MILLISECOND
 
 

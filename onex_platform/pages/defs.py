@@ -18,13 +18,23 @@ from onex_platform.pages.verify import verify_log, verify_pages
 from onex_platform.settings import Settings
 from onex_platform.topics.catalogue import Catalogue
 
-_KEEPS_UP = "archive_keeps_up"
+# Of every input topic: what is checked, and what it means.
+_TOPIC_CHECKS = {
+    checks.archive_keeps_up: "The archive is close enough behind, and ahead of the retention.",
+    checks.broker_dates_records: "One clock dates the records, so that a cut is one moment.",
+}
 
 
 class SampleOfPages(dg.Config):
-    """How many pages a check reads byte by byte; the others are compared with the store's list."""
+    """How many pages a check reads byte by byte; none given: all of them, on Spark."""
 
     pages: int | None = 20
+
+
+class StretchOfLog(dg.Config):
+    """How much of the log a check looks at, back from its head; none given: the whole log."""
+
+    hours: int | None = 3
 
 
 class SweepConfig(dg.Config):
@@ -107,23 +117,23 @@ def _topic_checks(catalogue: Catalogue) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         specs=[
             dg.AssetCheckSpec(
-                _KEEPS_UP,
-                asset=wiring.topic_key(contract.topic),
-                description="The archive is close enough behind, and ahead of the retention.",
+                check.__name__, asset=wiring.topic_key(contract.topic), description=meaning
             )
             for contract in catalogue.registration_inputs()
+            for check, meaning in _TOPIC_CHECKS.items()
         ],
         can_subset=True,
     )
     def topics_are_archived(
         context: dg.AssetCheckExecutionContext, archive: dg.ResourceParam[PageArchive]
     ) -> Iterator[dg.AssetCheckResult]:
-        selected = {check.asset_key for check in context.selected_asset_check_keys}
         for state in _states(archive, catalogue):
             key = wiring.topic_key(state.topic)
-            if key in selected:
-                verdict = checks.archive_keeps_up(state)
-                yield dg.AssetCheckResult(asset_key=key, check_name=_KEEPS_UP, **verdict._asdict())
+            for check in _TOPIC_CHECKS:
+                name = check.__name__
+                if dg.AssetCheckKey(key, name) in context.selected_asset_check_keys:
+                    found = check(state)._asdict()
+                    yield dg.AssetCheckResult(asset_key=key, check_name=name, **found)
 
     return topics_are_archived
 
@@ -154,8 +164,9 @@ def _events(state: TopicState) -> Iterator[dg.AssetObservation | dg.AssetCheckEv
     key = wiring.topic_key(state.topic)
     yield dg.AssetObservation(key, metadata=checks.topic_numbers(state))
     if state.lag is not None:
-        verdict = checks.archive_keeps_up(state)
-        yield dg.AssetCheckEvaluation(asset_key=key, check_name=_KEEPS_UP, **verdict._asdict())
+        for check in _TOPIC_CHECKS:
+            found = check(state)._asdict()
+            yield dg.AssetCheckEvaluation(asset_key=key, check_name=check.__name__, **found)
 
 
 def _states(archive: PageArchive, catalogue: Catalogue) -> list[TopicState]:

@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from onex_platform.engines.kafka import KafkaConsumer, open_admin, open_consumer, translated
-from onex_platform.engines.kafka_topics import describe
+from onex_platform.engines.kafka_topics import TIMESTAMP_TYPE, TopicLayout, describe
 from onex_platform.pages.cuts import Place, ends_of, places_of
 from onex_platform.settings import Settings
 from onex_platform.topics.contract import LagThresholds, TopicContract
@@ -54,6 +54,7 @@ class ArchiveLag:
     restarted: int  # partitions whose offsets began anew: the topic was made anew, or cut short
     seconds: float  # the age of the oldest one that is left
     retention: timedelta | None
+    timestamps: str  # the topic's timestamp type, as it is on the cluster
     verdict: EnumLagVerdict
     endangered: bool  # the broker may soon delete what is not archived
 
@@ -125,14 +126,15 @@ def topic_states(
                 if partition.waiting and place.topic in inputs
             },
         )
-    retentions = _retentions(settings, inputs & {place.topic for place in found})
+    with open_admin(settings) as admin:
+        layouts = describe(admin, inputs & {place.topic for place in found})
     states = []
     for topic, places in groupby(sorted(found), key=lambda place: place.topic):
         partitions = {place: found[place] for place in places}
         lag = None
         if topic in inputs:
             ages = [now - oldest[place] for place in partitions if place in oldest]
-            age, retention = max(ages, default=timedelta()), retentions[topic]
+            age, retention = max(ages, default=timedelta()), _retention(layouts[topic])
             lag = ArchiveLag(
                 events=sum(partition.waiting for partition in partitions.values()),
                 lost=sum(partition.lost for partition in partitions.values()),
@@ -144,6 +146,7 @@ def topic_states(
                 ),
                 seconds=max(age.total_seconds(), 0.0),
                 retention=retention,
+                timestamps=layouts[topic].config[TIMESTAMP_TYPE],
                 verdict=judge(age, by_name[topic].lag),
                 endangered=retention is not None
                 and age > retention * settings.pages.retention_alert_share,
@@ -222,9 +225,7 @@ def _times(consumer: KafkaConsumer, starts: Mapping[Place, int]) -> dict[Place, 
     return times
 
 
-def _retentions(settings: Settings, topics: Iterable[str]) -> dict[str, timedelta | None]:
-    """How long the cluster really keeps each topic's records, whatever the contract says."""
-    with open_admin(settings) as admin:
-        layouts = describe(admin, set(topics))
-    kept = {name: int(layout.config["retention.ms"]) for name, layout in layouts.items()}
-    return {name: None if ms < 0 else timedelta(milliseconds=ms) for name, ms in kept.items()}
+def _retention(layout: TopicLayout) -> timedelta | None:
+    """How long the cluster really keeps a topic's records, whatever the contract says."""
+    kept = int(layout.config["retention.ms"])
+    return None if kept < 0 else timedelta(milliseconds=kept)

@@ -61,5 +61,6 @@ def _is_news(last: Observed | None, state: TopicState, now: datetime) -> bool:
 def _verdict(state: TopicState) -> str:
     if state.lag is None:
         return ""
-    danger = (state.lag.lost > 0, state.lag.restarted > 0, state.lag.endangered)
-    return f"{state.lag.verdict} {danger}"
+    lag = state.lag
+    danger = (lag.lost > 0, lag.restarted > 0, lag.endangered)
+    return f"{lag.verdict} {danger} {lag.timestamps}"

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.cuts import whole_tick
 from onex_platform.pages.index import RivalCutError
 from onex_platform.projections.reducer import fold_log, policy_of
 
@@ -62,43 +63,35 @@ def drain(
     spark: SparkSession,
     archive: PageArchive,
     *,
-    until: datetime | None = None,
     linger_seconds: float | None = None,
     companions: Sequence[Companion] = (),
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> DrainAccount:
     """Take and fold cuts until nothing new came for the linger time.
 
-    Whatever was in the topics when the run began is folded when it ends, unless the settings' run
-    time is over before. No cut ends after `until`. `companions` are called after each fold; one
-    that did something keeps the run awake like a record would.
+    Whatever was in the topics when the run began is folded when it ends, unless the run's bounds in
+    time or records end it before. `companions` are called after each fold; one that did something
+    keeps the run awake like a record would.
     """
     pipeline = archive.settings.pipeline
     linger = pipeline.linger_seconds if linger_seconds is None else linger_seconds
-    settle = timedelta(seconds=archive.settings.pages.settle_seconds)
     account = DrainAccount()
-    goal = until or datetime.now(UTC)
+    goal = whole_tick(datetime.now(UTC))
     started = busy = time.monotonic()
-    while time.monotonic() - started < pipeline.run_seconds:
-        now = datetime.now(UTC)
-        moved = _take_cut(spark, archive, account, min(now, until + settle) if until else now)
+    while time.monotonic() - started < pipeline.run_seconds and account.read < pipeline.run_records:
+        moved = _take_cut(spark, archive, account, datetime.now(UTC))
         moved |= _fold(spark, archive, account)
         for companion in companions:
             moved |= companion(account)
         if moved:
             busy = time.monotonic()
             on_progress(account)
-        elif time.monotonic() - busy >= linger and archive.index.head() >= _tick(goal):
+        elif time.monotonic() - busy >= linger and archive.index.head() >= goal:
             account.caught_up = True
             break
         else:
             time.sleep(min(pipeline.poll_seconds, linger))
     return account
-
-
-def _tick(moment: datetime) -> datetime:
-    """The log's head stands at whole milliseconds."""
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def _take_cut(

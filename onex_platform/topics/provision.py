@@ -31,6 +31,9 @@ class Drift:
     wanted: str
     found: str | None
 
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.setting} is {self.found}, the contract says {self.wanted}"
+
 
 @dataclass(frozen=True)
 class ProvisionReport:

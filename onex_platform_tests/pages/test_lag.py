@@ -15,8 +15,8 @@ from onex_platform.engines.kafka import (
     open_producer,
     produce_all,
 )
-from onex_platform.engines.kafka_topics import TopicLayout, create
-from onex_platform.pages.checks import archive_keeps_up
+from onex_platform.engines.kafka_topics import TIMESTAMP_TYPE, TopicLayout, create
+from onex_platform.pages.checks import archive_keeps_up, broker_dates_records
 from onex_platform.pages.cuts import Place, ends_of, places_of
 from onex_platform.pages.lag import ArchiveLag, EnumLagVerdict, topic_states, unarchived_events
 from onex_platform.settings import Settings
@@ -133,6 +133,22 @@ def test_the_retention_is_the_clusters_and_not_the_contracts(kafka_settings: Set
     lag = _lag(kafka_settings, contract, {}, timedelta(seconds=40))
     assert lag.retention == timedelta(minutes=1)
     assert lag.endangered
+
+
+@pytest.mark.parametrize("timestamps", ["LogAppendTime", "CreateTime"])
+def test_a_topic_whose_senders_date_the_records_is_named(
+    kafka_settings: Settings, timestamps: str
+) -> None:
+    contract = event(topic=f"onex.node.heartbeat.published.v{randrange(1000, 10**9)}")
+    with open_admin(kafka_settings) as admin:
+        create(admin, [TopicLayout(contract.topic, 1, 1, {TIMESTAMP_TYPE: timestamps})])
+    [state] = topic_states(kafka_settings, [contract], {}, datetime.now(UTC))
+    verdict = broker_dates_records(state)
+    assert verdict.passed == (timestamps == "LogAppendTime")
+    told = (
+        f"{contract.topic}: message.timestamp.type is CreateTime, the contract says LogAppendTime"
+    )
+    assert (told in verdict.description) == (timestamps == "CreateTime")
 
 
 def test_records_that_the_broker_deleted_first_are_lost(

@@ -19,6 +19,7 @@ def _state(
     lost: int = 0,
     restarted: int = 0,
     endangered: bool = False,
+    timestamps: str = "LogAppendTime",
 ) -> TopicState:
     lag = ArchiveLag(
         events=1,
@@ -26,6 +27,7 @@ def _state(
         restarted=restarted,
         seconds=1.0,
         retention=timedelta(hours=1),
+        timestamps=timestamps,
         verdict=verdict,
         endangered=endangered,
     )
@@ -57,8 +59,9 @@ def test_a_topic_that_nobody_writes_to_is_never_news() -> None:
         _state(lost=1),
         _state(restarted=1),
         _state(endangered=True),
+        _state(timestamps="CreateTime"),
     ],
-    ids=["verdict", "loss", "restart", "danger"],
+    ids=["verdict", "loss", "restart", "danger", "clock"],
 )
 def test_another_verdict_is_news_at_once(state: TopicState) -> None:
     assert _is_kept(state, timedelta(seconds=1))

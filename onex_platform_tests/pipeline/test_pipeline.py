@@ -17,6 +17,8 @@ from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.kafka import KafkaRecord
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.pages.closing import close_before
+from onex_platform.pages.cuts import whole_tick
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.settings import Settings
@@ -193,8 +195,8 @@ def test_no_cut_ends_after_the_instant_it_was_given(
     with open_archive(pipeline_settings) as archive:
         limit = datetime.now(UTC)
         send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, "late")])
-        drain(spark, archive, until=limit, linger_seconds=0.1)
-        assert archive.index.head() <= limit
-        assert len(rows_of(archive)) <= 1
+        close_before(spark, archive, limit)
+        assert archive.index.head() == whole_tick(limit)
+        assert len(log_of(archive)) <= 1
         drained(spark, archive)
         assert len(rows_of(archive)) == 2
