@@ -75,9 +75,8 @@ def write_hour(spark: SparkSession, archive: PageArchive, hour: datetime) -> Sto
         effect("history.commit_hour"),
         transaction(archive.engine, archive.breaker) as cursor,
     ):
-        replaced = _replace(cursor, archive.domain, hour, state)
-    for key in replaced - {file.key for file in files}:
-        archive.store.delete(key)
+        _replace(cursor, archive, hour, state)
+    _delete_replaced(archive)
     return state
 
 
@@ -138,20 +137,48 @@ def _writer(job: ReplayJob, prefix: str) -> BucketWork:
     return write
 
 
-def _replace(cursor: Cursor, domain: str, hour: datetime, state: StoredState) -> set[str]:
-    """Enter an hour's state into the index; the keys of the files that it had before."""
+def _replace(cursor: Cursor, archive: PageArchive, hour: datetime, state: StoredState) -> None:
+    """Enter an hour's state into the index, and the files that it had before into the list of those
+    that go after the grace period."""
+    domain, keys = archive.domain, {file.key for file in state.files}
     before = cursor.execute(
         "SELECT position, nodes, objects FROM registration_history"
         " WHERE domain = %s AND hour = %s FOR UPDATE",
         [domain, hour],
     ).fetchone()
+    replaced = set() if before is None else {file.key for file in _state(before).files}
+    # A file that was on the list is found again by its content; it may have gone meanwhile.
+    cursor.execute("DELETE FROM replaced_history WHERE key = ANY(%s) RETURNING key", [list(keys)])
+    for row in cursor.fetchall():
+        archive.store.read_range(row.key, 0, 1)
+    cursor.execute(
+        "INSERT INTO replaced_history (key, domain) SELECT unnest(%s::text[]), %s",
+        [list(replaced - keys), domain],
+    )
     cursor.execute(
         "INSERT INTO registration_history (domain, hour, position, nodes, objects)"
         " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (domain, hour) DO UPDATE"
         " SET objects = excluded.objects, nodes = excluded.nodes, written_at = now()",
         [domain, hour, state.position, state.nodes, Jsonb([f.model_dump() for f in state.files])],
     )
-    return set() if before is None else {file.key for file in _state(before).files}
+
+
+def _delete_replaced(archive: PageArchive) -> None:
+    """Delete the files that were replaced longer ago than the grace period."""
+    with (
+        effect("history.delete_files"),
+        transaction(archive.engine, archive.breaker) as cursor,
+    ):
+        # Their rows are gone only after them: whoever dies in between leaves the rest to the next,
+        # and whoever writes the same file anew waits to see whether it is still there.
+        cursor.execute(
+            "DELETE FROM replaced_history WHERE domain = %(domain)s AND replaced_at"
+            " < least(now(), (SELECT min(started_at) FROM running_rebuilds"
+            " WHERE domain = %(domain)s)) - make_interval(secs => %(grace)s) RETURNING key",
+            {"domain": archive.domain, "grace": archive.settings.pages.grace_seconds},
+        )
+        for row in cursor.fetchall():
+            archive.store.delete(row.key)
 
 
 def _state(row: Any) -> StoredState:
