@@ -192,6 +192,11 @@ def streamed(
             yield rows
 
 
+def lift_statement_limit(cursor: Cursor) -> None:
+    """Let the rest of the transaction take as long as it takes; waiting for locks stays bounded."""
+    cursor.execute("SELECT set_config('statement_timeout', '0', true)")
+
+
 def fetch_one(cursor: Cursor, query: str, parameters: Any = None) -> Any:
     """The one row of a query that always has one."""
     (row,) = cursor.execute(query, parameters).fetchall()

@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one, session_lock, transaction
+from onex_platform.engines.postgres import (
+    Cursor,
+    copy_rows,
+    fetch_one,
+    lift_statement_limit,
+    session_lock,
+    transaction,
+)
 from onex_platform.errors import OnexError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
@@ -126,6 +133,14 @@ _WRITE_LIVENESS = f"""
     SELECT {_names(LIVENESS_COLUMNS)} FROM rebuilt_registrations JOIN verdicts USING (entity_id)
     WHERE rebuild_id = %(rebuild)s AND verdict IN ('differing', 'missing')
     ON CONFLICT (entity_id, domain) DO UPDATE SET {_replaced(LIVENESS_COLUMNS)}"""  # noqa: S608
+# The sweep buries an unknown node's snapshot by a tombstone of the next version.
+_RETIRE = """
+    INSERT INTO retired_versions AS retired (entity_id, domain, last_version)
+    SELECT entity_id, domain, row_version + 1
+    FROM registration_projections JOIN verdicts USING (entity_id)
+    WHERE domain = %(domain)s AND verdict = 'extra'
+    ON CONFLICT (entity_id, domain) DO UPDATE
+    SET last_version = greatest(retired.last_version, excluded.last_version)"""
 _REMOVE = """
     DELETE FROM {table} USING verdicts
     WHERE {table}.entity_id = verdicts.entity_id AND domain = %(domain)s AND verdict = 'extra'"""
@@ -213,8 +228,7 @@ def compare(
     cursor: Cursor, rebuild_id: UUID, domain: str, scope: Scope, position: int
 ) -> Comparison:
     """Judge every row of the scope, in the caller's transaction; `swap` goes by the verdicts."""
-    # A fleet's rows take as long as they take; waiting for locks stays bounded.
-    cursor.execute("SELECT set_config('statement_timeout', '0', true)")
+    lift_statement_limit(cursor)
     cursor.execute(f"{_VERDICTS} ON COMMIT DELETE ROWS")
     form = "listed" if scope.is_listed else "all" if scope.ids is None else "ids"
     low, high = scope.ids or (None, None)
@@ -239,6 +253,7 @@ def swap(cursor: Cursor, rebuild_id: UUID, domain: str) -> int:
     cursor.execute(_REMOVE.format(table="registration_liveness"), names)
     cursor.execute(_WRITE_WIDE, names)
     written = cursor.rowcount
+    cursor.execute(_RETIRE, names)
     cursor.execute(_REMOVE.format(table="registration_projections"), names)
     return written + cursor.rowcount
 

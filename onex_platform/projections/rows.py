@@ -80,7 +80,9 @@ _STAGING = f"""
 _WRITE = f"""
     WITH wide AS (
         INSERT INTO registration_projections AS held ({_names(WIDE_COLUMNS)}, row_version)
-        SELECT {_names(WIDE_COLUMNS)}, 1 FROM {{wide}} ORDER BY entity_id
+        SELECT {_names(WIDE_COLUMNS)}, coalesce(last_version, 0) + 1
+        FROM (SELECT * FROM {{wide}}) LEFT JOIN retired_versions USING (entity_id, domain)
+        ORDER BY entity_id
         ON CONFLICT (entity_id, domain) DO UPDATE
         SET {_replaced(WIDE_COLUMNS)}, row_version = held.row_version + 1
         WHERE held.last_applied_sequence < excluded.last_applied_sequence
