@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
 
-from onex_platform.cli.nodes import entity_of, tenant_option
-from onex_platform.domain.order import moment_of, position_at
+from onex_platform.cli.nodes import tenant_option
+from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform.engines.spark import open_session
 from onex_platform.errors import ConfigurationError
 from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.projections import as_of, history, proof
+from onex_platform.projections import checks, history, proof
 from onex_platform.projections.reader import (
     PageRequest,
     ProjectionReaderRegistration,
@@ -27,15 +27,16 @@ from onex_platform.projections.reader import (
 )
 from onex_platform.projections.rebuild import open_rebuild
 from onex_platform.projections.rebuilt import Comparison
-from onex_platform.projections.replaying import EVERYTHING, Scope
+from onex_platform.projections.scopes import (
+    entity_of,
+    parse_moment,
+    require_node_of,
+    scope_of,
+)
 from onex_platform.settings import load_settings
 from onex_platform.stack import attach
 
 _COLUMNS = ("entity_id", "node_name", "tenant", "node_type", "current_state", "last_heartbeat_at")
-
-
-# Positions count from 1970 on and end, with 63 bits, in 2248.
-_YEARS = range(1971, 2248)
 
 
 class _Instant(click.ParamType[datetime]):
@@ -43,14 +44,9 @@ class _Instant(click.ParamType[datetime]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
         try:
-            moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no time; write it like 2026-03-01T12:00:00Z.", param, ctx)
-        if moment.tzinfo is None:
-            self.fail(f"{value!r} has no time zone; add Z for UTC.", param, ctx)
-        if moment.year not in _YEARS:
-            self.fail(f"{value!r} is outside of the log, which begins after 1970.", param, ctx)
-        return moment.astimezone(UTC)
+            return value if isinstance(value, datetime) else parse_moment(value)
+        except ConfigurationError as error:
+            self.fail(error.message, param, ctx)
 
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -72,7 +68,9 @@ def show_command(node: str, tenant: str | None, as_json: bool) -> None:
     """Show everything that is known of a NODE, deregistered or not; exit code 1 if nothing is."""
     with _archive() as archive:
         entity_id = entity_of(archive.settings, node, tenant)
-        row = _reader(archive).get_entity_state(entity_id, include_deregistered=True)
+        row = ProjectionReaderRegistration.of(archive).get_entity_state(
+            entity_id, include_deregistered=True
+        )
     _show_node(node, row, as_json)
 
 
@@ -101,7 +99,8 @@ def list_command(
         capability=capability,
     )
     with _archive() as archive:
-        found = _reader(archive).find(wanted, archive.domain, PageRequest(**page))
+        reader = ProjectionReaderRegistration.of(archive)
+        found = reader.find(wanted, archive.domain, PageRequest(**page))
     if as_json:
         click.echo(found.model_dump_json(indent=2))
         return
@@ -123,26 +122,26 @@ def as_of_command(
 
     It is what the log held before that moment, from the nearest stored hour on.
     """
-    _refuse_without_node(node, tenant)
+    require_node_of(node, tenant)
     if node is not None and rows:
         raise ConfigurationError("--rows is about the fleet; leave out --node or --rows.")
     with _archive() as archive:
+        reader = ProjectionReaderRegistration.of(archive)
         if node is not None:
-            _show_node(
-                node,
-                as_of.node_as_of(archive, time, entity_of(archive.settings, node, tenant)),
-                as_json,
-            )
+            entity_id = entity_of(archive.settings, node, tenant)
+            found = reader.get_entity_state_as_of(entity_id, time, include_deregistered=True)
+            _show_node(node, found, as_json)
             return
         with open_session(archive.settings, []) as spark:
-            frame = as_of.fleet_as_of(spark, archive, time)
             if not rows:
-                _show_counts(as_of.count_by_state(frame), as_json)
-            elif as_json:
-                for row in as_of.iter_fleet(frame):
+                _show_counts(reader.count_by_state_as_of(spark, time), as_json)
+                return
+            fleet = reader.iter_all_as_of(spark, time, include_deregistered=True)
+            if as_json:
+                for row in fleet:
                     click.echo(_json_of(row))
             else:
-                _show_table(as_of.iter_fleet(frame))
+                _show_table(fleet)
 
 
 @command.command("history")
@@ -163,7 +162,9 @@ def prove_command(sample: int | None, as_json: bool) -> None:
     with _archive() as archive, open_session(archive.settings, []) as spark:
         proved = proof.live_equals_replay(spark, archive, sample)
     _show_comparison(proved.comparison, proved.events, as_json)
-    sys.exit(0 if proved.holds else 1)
+    if not proved.holds:
+        click.echo(checks.live_equals_replay(proved).description, err=True)
+        sys.exit(1)
 
 
 @command.command("rebuild")
@@ -187,15 +188,8 @@ def rebuild_command(
 
     The pipeline goes on meanwhile. Exit code 1 if a dry run finds a difference.
     """
-    _refuse_without_node(node, tenant)
-    if node is not None and (since or until):
-        raise ConfigurationError("--node and a time window exclude each other.")
-    if since and until and until <= since:
-        raise ConfigurationError(
-            f"--until {until.isoformat()} is not after --since {since.isoformat()}."
-        )
     with _archive() as archive:
-        scope = _scope(archive, node, tenant, since, until)
+        scope = scope_of(archive.settings, node=node, tenant=tenant, since=since, until=until)
         with (
             open_session(archive.settings, []) as spark,
             open_rebuild(spark, archive, scope) as rebuild,
@@ -220,33 +214,6 @@ def _archive() -> Iterator[PageArchive]:
         yield archive
 
 
-def _reader(archive: PageArchive) -> ProjectionReaderRegistration:
-    return ProjectionReaderRegistration(archive.engine, archive.breaker)
-
-
-def _refuse_without_node(node: str | None, tenant: str | None) -> None:
-    if tenant is not None and node is None:
-        raise ConfigurationError(
-            "--tenant only tells whose node --node is.", hint="Add --node, or leave it out."
-        )
-
-
-def _scope(
-    archive: PageArchive,
-    node: str | None,
-    tenant: str | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> Scope:
-    if node is not None:
-        return Scope(nodes=frozenset({entity_of(archive.settings, node, tenant)}))
-    if since is None and until is None:
-        return EVERYTHING
-    start = 0 if since is None else position_at(since)
-    end = 2**63 - 1 if until is None else position_at(until)
-    return Scope(window=(start, end))
-
-
 def _show_node(node: str, row: ModelRegistrationProjection | None, as_json: bool) -> None:
     if row is None:
         click.echo(f"{node} is not known.", err=True)
@@ -265,8 +232,8 @@ def _show_table(rows: Iterable[ModelRegistrationProjection]) -> None:
         click.echo(line.format(*(shown[name] or "" for name in _COLUMNS)).rstrip())
 
 
-def _show_counts(counts: Any, as_json: bool) -> None:
-    numbers = {state.value: counts[state] for state in EnumRegistrationState}
+def _show_counts(counts: Mapping[EnumRegistrationState, int], as_json: bool) -> None:
+    numbers = {state.value: count for state, count in counts.items()}
     if as_json:
         click.echo(json.dumps(numbers, indent=2))
     else:

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from onex_platform.cli.nodes import entity_of, tenant_option
+from onex_platform.cli.nodes import tenant_option
 from onex_platform.errors import ConfigurationError
+from onex_platform.projections.scopes import entity_of
 from onex_platform.settings import load_settings
 from onex_platform.snapshots import checks
 from onex_platform.snapshots.publisher import SnapshotPublisherRegistration

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from onex_platform.domain.order import moment_of
+from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres import fetch_one, transaction
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Number, Verdict
@@ -88,19 +90,32 @@ def accounting(archive: PageArchive, *, whole: bool = False) -> Verdict:
 
 
 def live_equals_replay(proof: ReplayProof) -> Verdict:
-    """Whether the rows that were compared are what the log says, cell by cell."""
-    numbers = compared_numbers(proof.comparison)
+    """Whether the rows that were compared are what the log says, cell by cell, and whether all
+    events, if all were folded, came to the outcomes that the batches recorded."""
     named = ", ".join(
         f"{difference.entity_id} ({difference.verdict})"
         for difference in proof.comparison.differences
     )
-    return Verdict(
-        proof.holds,
+    sentences = [
         f"{proof.comparison.changes} rows are not what the log says: {named}."
         if named
-        else f"{proof.comparison.equal} rows are what the log says.",
-        numbers | {"events": proof.events},
+        else f"{proof.comparison.equal} rows are what the log says."
+    ]
+    if proof.recorded not in (None, proof.outcomes):
+        sentences.append(other_outcomes(proof.outcomes, proof.recorded))
+    numbers = compared_numbers(proof.comparison)
+    return Verdict(proof.holds, " ".join(sentences), numbers | {"events": proof.events})
+
+
+def other_outcomes(
+    replayed: Mapping[EnumOutcome, int], recorded: Mapping[EnumOutcome, int] | None
+) -> str:
+    """Says that a replay came to other outcomes than the batches did."""
+    now, live = (
+        ", ".join(f"{(counts or {}).get(outcome, 0)} {outcome}" for outcome in EnumOutcome)
+        for counts in (replayed, recorded)
     )
+    return f"The log came to {now} now, but to {live} when it was folded live."
 
 
 def compared_numbers(comparison: Comparison) -> dict[str, Number]:

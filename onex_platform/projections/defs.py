@@ -1,13 +1,12 @@
 """The rows in the asset graph: the fold, their history, the checks that ride along, the rebuild."""
 
 from datetime import UTC, datetime
-from uuid import UUID
 
 import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
-from onex_platform.domain.order import moment_of, position_at
+from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.pages.archive import PageArchive
 from onex_platform.projections import checks, proof
@@ -15,9 +14,8 @@ from onex_platform.projections.history import HOUR, write_hour
 from onex_platform.projections.rebuild import open_rebuild
 from onex_platform.projections.reducer import FoldedBatch, fold_log, policy_of
 from onex_platform.projections.replaying import Scope
+from onex_platform.projections.scopes import parse_moment, scope_of
 from onex_platform.settings import Settings
-
-_NO_END = 2**63 - 1
 
 
 class SampleOfRows(dg.Config):
@@ -33,21 +31,22 @@ class Recount(dg.Config):
 
 
 class RebuildConfig(dg.Config):
-    """What is rebuilt. By default everything, and nothing is changed."""
+    """What is rebuilt: one node, by its UUID or by its plain id and tenant, or the nodes that had
+    events in the window, whose times have a zone. By default everything; nothing is changed."""
 
     dry_run: bool = True
     entity: str | None = None
+    tenant: str | None = None
     window_start: str | None = None
     window_end: str | None = None
     most_changes: int | None = None
 
-    def scope(self) -> Scope:
-        """The nodes that are meant: one, or those that had events in the window, or all."""
-        window = None
-        if self.window_start or self.window_end:
-            window = (_position(self.window_start, 0), _position(self.window_end, _NO_END))
-        nodes = None if self.entity is None else frozenset({UUID(self.entity)})
-        return Scope(nodes=nodes, window=window)
+    def scope(self, settings: Settings) -> Scope:
+        since, until = (
+            None if text is None else parse_moment(text)
+            for text in (self.window_start, self.window_end)
+        )
+        return scope_of(settings, node=self.entity, tenant=self.tenant, since=since, until=until)
 
 
 def build_definitions(settings: Settings) -> dg.Definitions:
@@ -144,7 +143,7 @@ def rebuild_rows(
     archive: dg.ResourceParam[PageArchive],
 ) -> None:
     """Fold the log into a side table, compare, and unless it is a dry run swap what differs in."""
-    with open_rebuild(spark.spark_session, archive, config.scope()) as rebuild:
+    with open_rebuild(spark.spark_session, archive, config.scope(archive.settings)) as rebuild:
         if config.dry_run:
             rebuild.catch_up()
             found = rebuild.compare()
@@ -170,10 +169,3 @@ def _numbers(batch: FoldedBatch) -> dict[str, int | str]:
         "rows": batch.written.rows,
         **{outcome.value: batch.outcomes[outcome] for outcome in EnumOutcome},
     }
-
-
-def _position(text: str | None, unless_given: int) -> int:
-    if text is None:
-        return unless_given
-    moment = datetime.fromisoformat(text)
-    return position_at(moment if moment.tzinfo else moment.replace(tzinfo=UTC))

@@ -1,5 +1,5 @@
 """What orchestrators ask the registry: one node, nodes by state, kind, tenant or capability, the
-overdue ones, counts, everything.
+overdue ones, counts, everything; and what each was at a moment of the past.
 
 Lists come in pages: `next_cursor` continues where a page ended, whatever was written meanwhile.
 Deregistered nodes are left out unless asked for. Deadlines are strict: now must be past them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
@@ -20,8 +20,13 @@ from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform.engines.postgres import Engine, stream, transaction
 from onex_platform.errors import ConfigurationError
+from onex_platform.pages.archive import PageArchive
+from onex_platform.projections import as_of
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import BreakerSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MAX_PAGE = 10_000
 
@@ -67,11 +72,25 @@ _BY_LIVENESS_DEADLINE: _Order = {"liveness_deadline": datetime.fromisoformat, **
 
 
 class ProjectionReaderRegistration:
-    """Reads registration projections; never writes."""
+    """Reads registration projections; never writes.
 
-    def __init__(self, engine: Engine, breaker: CircuitBreaker | None = None) -> None:
+    What was the state at a moment of the past, it reads from the log: give it the archive for that.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        breaker: CircuitBreaker | None = None,
+        archive: PageArchive | None = None,
+    ) -> None:
         self._engine = engine
         self._breaker = breaker or shared_breaker("postgresql", BreakerSettings())
+        self._archive = archive
+
+    @classmethod
+    def of(cls, archive: PageArchive) -> Self:
+        """A reader of an archive's domain, now and then."""
+        return cls(archive.engine, archive.breaker, archive)
 
     def get_entity_state(
         self,
@@ -85,6 +104,27 @@ class ProjectionReaderRegistration:
         query = _query(conditions if include_deregistered else [*conditions, _OPEN])
         rows = self._rows(query, {"domain": domain, "id": entity_id})
         return rows[0] if rows else None
+
+    def get_entity_state_as_of(
+        self, entity_id: UUID, moment: datetime, *, include_deregistered: bool = False
+    ) -> ModelRegistrationProjection | None:
+        """The row that a node had at a moment; None if it was unknown then."""
+        row = as_of.node_as_of(self._log(), moment, entity_id)
+        return None if row is None or (row.is_closed() and not include_deregistered) else row
+
+    def iter_all_as_of(
+        self, spark: SparkSession, moment: datetime, *, include_deregistered: bool = False
+    ) -> Iterator[ModelRegistrationProjection]:
+        """Every row as it was at a moment, folded on Spark."""
+        rows = as_of.iter_fleet(as_of.fleet_as_of(spark, self._log(), moment))
+        return (row for row in rows if include_deregistered or not row.is_closed())
+
+    def count_by_state_as_of(
+        self, spark: SparkSession, moment: datetime
+    ) -> dict[EnumRegistrationState, int]:
+        """How many nodes were in each state at a moment; every state is there, also with none."""
+        counts = as_of.count_by_state(as_of.fleet_as_of(spark, self._log(), moment))
+        return {state: counts[state] for state in EnumRegistrationState}
 
     def get_registration_status(
         self, entity_id: UUID, domain: str = REGISTRATION_DOMAIN
@@ -176,6 +216,14 @@ class ProjectionReaderRegistration:
         query = _query(conditions if include_deregistered else [*conditions, _OPEN])
         for row in stream(self._engine, self._breaker, query, {"domain": domain}):
             yield _projection(row)
+
+    def _log(self) -> PageArchive:
+        if self._archive is None:
+            raise ConfigurationError(
+                "This reader has no archive to read the past from.",
+                hint="Open one, and make the reader by ProjectionReaderRegistration.of(archive).",
+            )
+        return self._archive
 
     def _page(
         self,

@@ -28,7 +28,7 @@ from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.store import PageStore
 from onex_platform.projections import rebuilt
-from onex_platform.projections.checks import accounting
+from onex_platform.projections.checks import accounting, other_outcomes
 from onex_platform.projections.cursors import take_turn
 from onex_platform.projections.history import THE_BEGINNING, StoredState
 from onex_platform.projections.kernel import BucketFold
@@ -168,8 +168,7 @@ class Rebuild:
         recorded = self.recorded_outcomes(cursor)
         if recorded not in (None, self.outcomes):
             raise RebuildRefusedError(
-                f"The log came to {_told(self.outcomes)} now, "
-                f"but to {_told(recorded)} when it was folded live.",
+                other_outcomes(self.outcomes, recorded),
                 hint="Nothing was changed. Run it again; if it stays, the fold has changed.",
             )
         if at_most is not None and comparison.changes > at_most:
@@ -247,8 +246,3 @@ def _fold_bucket(
         rebuilt.replace_rows(cursor, job.rebuild_id, bucket, changed)
         outcomes += fold.outcomes
     return outcomes
-
-
-def _told(outcomes: Counter[EnumOutcome] | None) -> str:
-    outcomes = outcomes or Counter()
-    return ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in EnumOutcome)

@@ -17,6 +17,7 @@ from onex_platform_tests.projections.test_rebuild import (
     LIVE_TABLES,
     NODES,
     damage,
+    execute,
     live,
     live_rows,
     node,
@@ -107,17 +108,17 @@ def test_the_list_goes_on_page_by_page_and_filters(live: PageArchive) -> None:
         (["as-of", "yesterday"], "'yesterday' is no time; write it like 2026-03-01T12:00:00Z."),
         (["as-of", "2026-03-01T12:00:00"], "has no time zone; add Z for UTC."),
         (["as-of", "0001-01-01T00:00:00+05:00"], "is outside of the log"),
-        (["as-of", "2026-03-01T12:00:00Z", "--tenant", "acme"], "--tenant only tells whose node"),
+        (["as-of", "2026-03-01T12:00:00Z", "--tenant", "acme"], "A tenant only tells whose node"),
         (["as-of", "2026-03-01T12:00:00Z", "--node", "a", "--rows"], "--rows is about the fleet"),
-        (["rebuild", "--tenant", "acme"], "--tenant only tells whose node --node is."),
+        (["rebuild", "--tenant", "acme"], "A tenant only tells whose node is meant."),
         (["rebuild", "--node", "\x07"], "holds control characters; use printable text."),
         (
             ["rebuild", "--node", "a", "--since", "2026-03-01T12:00:00Z"],
-            "--node and a time window exclude each other.",
+            "A node and a time window exclude each other; give one.",
         ),
         (
             ["rebuild", "--since", "2026-03-01T12:00:00Z", "--until", "2026-03-01T12:00:00Z"],
-            "--until 2026-03-01T12:00:00+00:00 is not after --since 2026-03-01T12:00:00+00:00.",
+            "The window's end 2026-03-01T12:00:00+00:00 is not after its start 2026-03-01",
         ),
         (["prove", "--sample", "0"], "0 is not in the range"),
     ],
@@ -163,8 +164,22 @@ def test_a_dry_run_shows_the_differences_and_changes_nothing(
     counts = [printed[name] for name in ("equal", "differing", "missing", "extra", "moved_on")]
     assert counts == [NODES - 3, 2, 1, 1, 0]
     assert len(printed["differences"]) == 4
-    assert onex(live, "prove").code == 1
+    proved = onex(live, "prove")
+    assert proved.code == 1
+    assert proved.err.startswith("4 rows are not what the log says: ")
     assert physical(live, *LIVE_TABLES) == before
+
+
+def test_a_proof_that_fails_for_the_outcomes_alone_says_so(
+    spark: SparkSession, live: PageArchive
+) -> None:
+    execute(live, "UPDATE batch_outcomes SET applied = applied - 1, stale = stale + 1")
+    proved = onex(live, "prove")
+    assert proved.code == 1
+    assert f"{NODES} rows are what the log says. The log came to" in proved.err
+    assert "0 stale" in proved.err.partition("but to")[0]
+    assert "1 stale" in proved.err.partition("but to")[2]
+    assert onex(live, "prove", "--sample", "3").code == 0  # of a part nothing is recorded
 
 
 def test_a_rebuild_asks_first_and_changes_what_was_shown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ from onex_platform.domain.batch import replay
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.order import position_at
+from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.postgres import transaction
+from onex_platform.errors import ConfigurationError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.projections.as_of import (
     count_by_state,
@@ -29,6 +32,7 @@ from onex_platform.projections.history import (
     unwritten_hours,
     write_hour,
 )
+from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.replaying import DamagedHistoryError
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import FleetPlan
@@ -117,6 +121,29 @@ def test_any_moment_is_what_the_log_held_before_it(
         assert count_by_state(frame).total() == len(open_rows)
         for key in {event.entity for event in log[:: len(log) // 7]}:
             assert node_as_of(archive, moment, key.entity_id) == expected.get(key)
+
+
+def test_the_reader_tells_the_past_of_a_node_and_of_the_fleet(
+    spark: SparkSession, archive: PageArchive, log: list[LogEvent]
+) -> None:
+    moment = log[len(log) // 2].occurred_at
+    expected = replayed(archive, position_at(moment))
+    reader = ProjectionReaderRegistration.of(archive)
+    for key, row in expected.items():
+        open_row = None if row.is_closed() else row
+        assert reader.get_entity_state_as_of(key.entity_id, moment) == open_row
+        found = reader.get_entity_state_as_of(key.entity_id, moment, include_deregistered=True)
+        assert found == row
+    fleet = reader.iter_all_as_of(spark, moment, include_deregistered=True)
+    assert {row.key: row for row in fleet} == expected
+    open_rows = [row for row in expected.values() if not row.is_closed()]
+    assert {row.key for row in reader.iter_all_as_of(spark, moment)} == {r.key for r in open_rows}
+    counts = reader.count_by_state_as_of(spark, moment)
+    assert counts.keys() == set(EnumRegistrationState)
+    assert Counter(counts) == Counter(row.current_state for row in open_rows)
+    without = ProjectionReaderRegistration(archive.engine, archive.breaker)
+    with pytest.raises(ConfigurationError, match="no archive"):
+        without.get_entity_state_as_of(open_rows[0].entity_id, moment)
 
 
 def test_a_nodes_past_ends_where_its_event_begins(
