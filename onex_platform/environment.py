@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -24,6 +24,7 @@ from onex_platform.telemetry import REDACTED, redact
 PREFIX = "ONEX_"
 ENV_FILE = Path(".env")
 _KAFKA_PORT = 9092
+_ALIKE = 0.65  # PARTITIONS is like PARTITION_COUNT, BUCKET and INTERVAL are like nothing
 WHERE_LISTED = "`onex settings --help` lists every variable."
 
 
@@ -89,12 +90,25 @@ def path_of(variable: str) -> Path | None:
     return Path(value) if value else None
 
 
-def foreign_variables(prefix: str) -> dict[str, str]:
-    """Variables that a specification names, not we; the environment wins over the file."""
+def foreign_variables(prefix: str, known: Collection[str]) -> dict[str, str]:
+    """Variables that a specification names, not we; the environment wins over the file.
+
+    Others may use the prefix too, so only a name that looks like a misspelled one is refused.
+    """
     from dotenv import dotenv_values
 
     found = {**dotenv_values(ENV_FILE), **os.environ}
-    return {name: value for name, value in found.items() if name.startswith(prefix) and value}
+    ours = {name: value for name, value in found.items() if name in known and value}
+    endings = {name.removeprefix(prefix): name for name in known}
+    for name in sorted(found.keys() - set(known)):
+        if name.startswith(prefix) and found[name]:
+            ending = name.removeprefix(prefix)
+            for near in difflib.get_close_matches(ending, endings, n=1, cutoff=_ALIKE):
+                raise ConfigurationError(
+                    f"{name} is not a setting.",
+                    hint=f"Did you mean {endings[near]}? If it is somebody else's, unset it here.",
+                )
+    return ours
 
 
 def host_ports(servers: str) -> list[tuple[str, int]]:

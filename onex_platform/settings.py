@@ -39,6 +39,9 @@ Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
+Environment = Literal["dev", "stage", "prod", "sand", "test"]
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -351,7 +354,7 @@ class Settings(BaseSettings):
         frozen=True,
     )
 
-    environment: Literal["dev", "stage", "prod", "sand", "test"] = "dev"
+    environment: Environment = "dev"
     tenant: str = Field(
         "omnibase",
         pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$",

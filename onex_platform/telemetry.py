@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -39,6 +39,12 @@ def redact(text: str) -> str:
     text = _URL_PASSWORD.sub(rf"\g<head>{REDACTED}", text)
     text = _BEARER.sub(rf"\1 {REDACTED}", text)
     return _SECRET_PAIR.sub(rf"\g<name>\g<sign>{REDACTED}", text)
+
+
+def shortened(names: Sequence[Any], most: int = 10) -> str:
+    """The first of many names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
 def redact_value(name: str, value: Any) -> Any:

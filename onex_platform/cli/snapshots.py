@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from onex_platform.snapshots.sweep import Sweep, look, queue_entities, sweep
 from onex_platform.snapshots.topic import ensure_topic
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack import attach
+from onex_platform.telemetry import shortened
 
 _SHOWN = 20
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -48,16 +49,17 @@ def command() -> None:
 def publish_command(nodes: tuple[str, ...], tenant: str | None, as_json: bool) -> None:
     """Publish what waits in the outbox, and the snapshots of each NODE whether they changed or not.
 
-    Exit code 1 if a NODE is not in the registry.
+    Exit code 1 if a NODE is not in the registry, or if a snapshot is too large for the topic.
     """
     with _relay() as relay:
-        entities = {entity_of(relay.settings, node, tenant) for node in nodes}
-        known = queue_entities(relay, entities) if entities else 0
+        entities = {node: entity_of(relay.settings, node, tenant) for node in nodes}
+        known = queue_entities(relay, set(entities.values())) if entities else set()
         account = relay.publish_pending()
     _show(checks.relayed_numbers(account), as_json)
-    if known < len(entities):
-        click.echo(f"{len(entities) - known} of {len(entities)} nodes are not known.", err=True)
-        sys.exit(1)
+    unknown = [node for node, entity in entities.items() if entity not in known]
+    if unknown:
+        click.echo(f"Not in the registry: {shortened(unknown)}.", err=True)
+    sys.exit(1 if _name_too_large(account.too_large) or unknown else 0)
 
 
 @command.command("status")
@@ -105,17 +107,19 @@ def sweep_command(dry_run: bool, raise_versions: bool, contents: bool, as_json: 
     With --contents, a node whose record says something different at its row's version is published
     under the next version, since readers take no other record of the same one.
 
-    Exit code 1 if a dry run finds something, or if the topic is ahead of the rows.
+    Exit code 1 if a dry run finds something, if the topic is ahead of the rows, or if a snapshot
+    is too large for it.
     """
     if dry_run and raise_versions:
         raise ConfigurationError("--dry-run and --raise-versions exclude each other.")
+    too_large: list[str] = []
     with _relay() as relay:
         if dry_run:
             done = Sweep(look(relay, contents=contents))
         else:
             done = sweep(relay, raise_versions=raise_versions, contents=contents)
-            relay.publish_pending()
-    _show(checks.swept_numbers(done), as_json)
+            too_large = relay.publish_pending().too_large
+    _show(checks.swept_numbers(done, too_large), as_json)
     _show_faults(done, as_json)
     ahead = 0 if raise_versions else done.comparison.counts()["ahead"]
     if ahead:
@@ -124,7 +128,8 @@ def sweep_command(dry_run: bool, raise_versions: bool, contents: bool, as_json: 
             "`onex snapshots sweep --raise-versions` lifts them above it.",
             err=True,
         )
-    sys.exit(1 if (done.comparison.faults if dry_run else ahead) else 0)
+    left = done.comparison.faults if dry_run else ahead
+    sys.exit(1 if _name_too_large(too_large) or left else 0)
 
 
 @command.command("topic")
@@ -143,13 +148,22 @@ def rebuild_command(yes: bool) -> None:
     """Publish every row again; a topic that was deleted is created first.
 
     Nothing is deleted, and readers ignore versions that they have. It costs a record per node.
+    Exit code 1 if a snapshot is too large for the topic.
     """
     with _relay() as relay:
         if not yes:
             topic = relay.writer.config.topic
             click.confirm(f"Publish every node to {topic}?", abort=True, err=True)
         published = rebuild_topic(relay.settings, relay.writer, _say_progress)
-    click.echo(f"{published} records published.")
+    click.echo(f"{published.acknowledged} records published.")
+    sys.exit(1 if _name_too_large(published.too_large) else 0)
+
+
+def _name_too_large(nodes: Sequence[str]) -> bool:
+    """Whether there are any; what to do about them stands in docs/snapshots.md."""
+    if nodes:
+        click.echo(f"Too large for the topic: {shortened(nodes)}.", err=True)
+    return bool(nodes)
 
 
 def _say_progress(records: int) -> None:

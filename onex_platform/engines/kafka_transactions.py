@@ -3,6 +3,10 @@
 Whoever opens a transactional name shuts out everybody who opened it before: what they had begun is
 aborted, what they still try is refused. So a send that succeeds proves that nobody else has used
 the name since it was opened here.
+
+A record that is larger than the topic takes is left out and named, because it would take all the
+others with it. The producer knows a limit from the start; a topic with a lower one refuses the
+whole send, and is then asked for its own.
 """
 
 from __future__ import annotations
@@ -10,16 +14,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from onex_platform.engines.kafka import BULK, KafkaProducer, open_client, translated
+from onex_platform.engines.kafka import BULK, KafkaProducer, open_admin, open_client, translated
+from onex_platform.engines.kafka_topics import describe
 from onex_platform.errors import InfraError
 from onex_platform.settings import Settings
 
 _RECORDS_PER_POLL = 1000
 _WAIT_SECONDS = 0.5  # librdkafka hears no signal while it waits
 _PAUSE_SECONDS = 0.02
+_LEAST_BYTES = 1000  # librdkafka's own
+_FRAMING_BYTES = 1024  # what a record's headers and its batch add to key and value, amply
 
 _TAKEN_OVER = frozenset(
     {
@@ -46,13 +54,31 @@ class TakenOverError(InfraError):
     """Somebody else opened the name, or the broker forgot it; nothing of the send is visible."""
 
 
+class LowerLimitError(InfraError):
+    """The topic takes only smaller records than was thought; nothing of the send is visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How many messages the broker acknowledged, and the keys of those that it could not take."""
+
+    acknowledged: int
+    too_large: tuple[str, ...] = ()
+
+    def __add__(self, other: Sent) -> Sent:
+        return Sent(self.acknowledged + other.acknowledged, self.too_large + other.too_large)
+
+
 class TransactionalProducer:
     """Opened by its first user, and again after a failure; every failure closes it."""
 
-    def __init__(self, settings: Settings, name: str, timeout_seconds: float) -> None:
+    def __init__(
+        self, settings: Settings, name: str, timeout_seconds: float, max_bytes: int
+    ) -> None:
         self._settings = settings
         self._name = name
         self._timeout = timeout_seconds
+        self._max_bytes = max_bytes
         self._producer: KafkaProducer | None = None
         self._refused: KafkaError | None = None
 
@@ -69,6 +95,7 @@ class TransactionalProducer:
                 # How long a killed owner can keep readers from what was written behind it.
                 "transaction.timeout.ms": limit,
                 "delivery.timeout.ms": limit,
+                "message.max.bytes": max(self._max_bytes - _FRAMING_BYTES, _LEAST_BYTES),
                 "socket.timeout.ms": min(limit, int(kafka.request_timeout_seconds * 1000)),
                 # A topic that is missing is said to be, long before the transaction is over.
                 "topic.metadata.propagation.max.ms": min(limit // 2, 3000),
@@ -80,8 +107,8 @@ class TransactionalProducer:
             _resumed(producer.init_transactions, kafka.request_timeout_seconds)
         self._producer = producer
 
-    def send(self, topic: str, messages: Iterable[Outgoing]) -> int:
-        """Send the messages as one; how many the broker acknowledged, which is all of them.
+    def send(self, topic: str, messages: Iterable[Outgoing]) -> Sent:
+        """Send the messages as one: all of them but those that are too large.
 
         They are taken one by one while others are on their way. An error of theirs ends the
         transaction and passes.
@@ -94,7 +121,7 @@ class TransactionalProducer:
             with translated(self._settings, "take the records"):
                 try:
                     producer.begin_transaction()
-                    count = self._enqueue(producer, topic, messages)
+                    sent = self._enqueue(producer, topic, messages)
                     _resumed(producer.commit_transaction, self._timeout)
                 except KafkaException as error:
                     if _is_taken_over(error.args[0]):
@@ -103,10 +130,15 @@ class TransactionalProducer:
                             hint="Open it again to go on.",
                         ) from error
                     raise KafkaException(self._refused or error.args[0]) from error
+        except InfraError:
+            self.close()
+            if self._refused and self._refused.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                self._learn_limit(topic)
+            raise
         except BaseException:
             self.close()
             raise
-        return count
+        return sent
 
     def close(self) -> None:
         """Give up what is under way; what was sent is safe."""
@@ -118,8 +150,9 @@ class TransactionalProducer:
         with suppress(KafkaException):
             producer.abort_transaction(_WAIT_SECONDS)
 
-    def _enqueue(self, producer: KafkaProducer, topic: str, messages: Iterable[Outgoing]) -> int:
+    def _enqueue(self, producer: KafkaProducer, topic: str, messages: Iterable[Outgoing]) -> Sent:
         produce, count = producer.produce, 0  # looked up once: this is the hot loop
+        too_large = []
         for count, (key, value, headers) in enumerate(messages, 1):
             while True:
                 try:
@@ -127,9 +160,25 @@ class TransactionalProducer:
                     break
                 except BufferError:
                     self._poll(producer, _WAIT_SECONDS)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                        raise
+                    too_large.append(key if isinstance(key, str) else key.decode())
+                    break
             if count % _RECORDS_PER_POLL == 0:
                 self._poll(producer, 0)
-        return count
+        return Sent(count - len(too_large), tuple(too_large))
+
+    def _learn_limit(self, topic: str) -> None:
+        """Take over a limit that is lower than ours, and let the caller send again."""
+        with open_admin(self._settings) as admin:
+            limit = int(describe(admin, [topic])[topic].config["max.message.bytes"])
+        if limit < self._max_bytes:
+            self._max_bytes = limit
+            raise LowerLimitError(
+                f"{topic} takes records of up to {limit} bytes only.",
+                hint="Open the name again to send what fits.",
+            )
 
     def _poll(self, producer: KafkaProducer, seconds: float) -> None:
         producer.poll(seconds)

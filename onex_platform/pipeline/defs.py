@@ -26,6 +26,7 @@ from onex_platform.projections import checks, proof
 from onex_platform.projections.accounting import accounted_to
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.settings import Settings
+from onex_platform.snapshots.checks import relayed_numbers
 
 _PROGRESS_SECONDS = 15
 _SAMPLED_ROWS = 200
@@ -81,11 +82,8 @@ def drain_input(
         numbers[CLOCK_AHEAD] = ahead
     context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=numbers))
     if account.published.published:
-        context.log_event(
-            dg.AssetMaterialization(
-                wiring.REGISTRATION_SNAPSHOTS, metadata=asdict(account.published)
-            )
-        )
+        metadata = relayed_numbers(account.published)
+        context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_SNAPSHOTS, metadata=metadata))
     # An hour is materialised once it is over; what the run added to the present one is observed.
     context.log_event(dg.AssetObservation(wiring.EVENT_PAGES, metadata=numbers))
     hours = wiring.hours(archive.settings)

@@ -48,7 +48,7 @@ def serve(
 ) -> ServiceAccount:
     """Drain, publish and watch until nothing new came for the linger time."""
     account = ServiceAccount(DrainAccount())
-    with open_relay(archive.settings, engine=archive.engine) as relay:
+    with open_relay(archive.settings, engine=archive.engine, domain=archive.domain) as relay:
         account.drained = drain(
             spark,
             archive,

@@ -75,10 +75,9 @@ def pending_events(cursor: Cursor, domain: str, limit: int) -> list[Any]:
     ).fetchall()
 
 
-def acknowledge(cursor: Cursor, domain: str, ids: Sequence[int]) -> int:
-    """Drop the entries that the broker acknowledged; how many of them still stood there."""
+def acknowledge(cursor: Cursor, domain: str, ids: Sequence[int]) -> None:
+    """Drop the entries that the broker acknowledged."""
     cursor.execute("DELETE FROM outbox WHERE domain = %s AND id = ANY(%s)", [domain, list(ids)])
-    return cursor.rowcount
 
 
 def envelope_of(fact: LogEvent) -> ModelEventEnvelope:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onex_platform.pages.checks import Number, Verdict
 from onex_platform.snapshots.comparison import TopicComparison
 from onex_platform.snapshots.relay import RelayAccount
 from onex_platform.snapshots.sweep import Sweep
-
-_SHOWN = 10
+from onex_platform.telemetry import shortened
 
 
 def snapshot_topic_equals_projection(found: TopicComparison) -> Verdict:
     """Whether the last record of every entity is its row's, or is on its way."""
-    named = ", ".join(f"{fault.entity_id} ({fault.kind.value})" for fault in found.faults[:_SHOWN])
-    more = len(found.faults) - _SHOWN
+    named = [f"{fault.entity_id} ({fault.kind.value})" for fault in found.faults]
     return Verdict(
         not found.faults,
-        f"{len(found.faults)} entities differ: {named}{f' and {more} more' if more > 0 else ''}."
+        f"{len(found.faults)} entities differ: {shortened(named)}."
         if found.faults
         else f"{found.equal} rows are in the topic as they are, {found.waiting} are on their way.",
         compared_numbers(found),
@@ -35,9 +35,14 @@ def compared_numbers(found: TopicComparison) -> dict[str, Number]:
     }
 
 
-def swept_numbers(done: Sweep) -> dict[str, Number]:
-    """A sweep as metadata."""
-    return {**compared_numbers(done.comparison), "queued": done.queued, "raised": done.raised}
+def swept_numbers(done: Sweep, too_large: Sequence[str] = ()) -> dict[str, Number]:
+    """A sweep as metadata, and the nodes that could not be published after it."""
+    return {
+        **compared_numbers(done.comparison),
+        "queued": done.queued,
+        "raised": done.raised,
+        **_too_large_numbers(too_large),
+    }
 
 
 def relayed_numbers(account: RelayAccount) -> dict[str, Number]:
@@ -48,4 +53,10 @@ def relayed_numbers(account: RelayAccount) -> dict[str, Number]:
         "events": account.events,
         "coalesced": account.coalesced,
         "waiting": account.waiting,
+        **_too_large_numbers(account.too_large),
     }
+
+
+def _too_large_numbers(nodes: Sequence[str]) -> dict[str, Number]:
+    named: dict[str, Number] = {"too large nodes": shortened(nodes)} if nodes else {}
+    return {"too large": len(nodes), **named}

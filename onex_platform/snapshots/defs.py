@@ -9,15 +9,21 @@ import dagster as dg
 from pydantic import Field
 
 from onex_platform import wiring
+from onex_platform.domain.identity import identify_node
+from onex_platform.errors import ConfigurationError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Verdict
 from onex_platform.snapshots import checks, compaction
 from onex_platform.snapshots.relay import OutboxRelay, open_relay
 from onex_platform.snapshots.sweep import REPAIRS_PER_SWEEP, Sweep, look, queue_entities, sweep
+from onex_platform.telemetry import shortened
 
 
 class RelayConfig(dg.Config):
-    """Entities to publish whether they changed or not; none given: what waits in the outbox."""
+    """Nodes to publish whether they changed or not; none given: what waits in the outbox.
+
+    A node is a UUID in any spelling, or the plain-text id that it uses in the platform's tenant.
+    """
 
     entities: list[str] = Field(default_factory=list)
 
@@ -66,12 +72,15 @@ def registration_snapshots(
 ) -> dg.MaterializeResult[None]:
     """The registry in its compacted topic: everything that waited is acknowledged by the broker."""
     with _relay(archive) as relay:
-        queued = queue_entities(relay, [UUID(entity) for entity in config.entities])
+        entities = {node: _entity(node, archive.settings.tenant) for node in config.entities}
+        known = queue_entities(relay, set(entities.values()))
         account = relay.publish_pending()
+        unknown = [node for node, entity in entities.items() if entity not in known]
         return dg.MaterializeResult(
             metadata={
                 "topic": relay.writer.config.topic,
-                "queued on demand": queued,
+                "queued on demand": len(known),
+                **({"not in the registry": shortened(unknown)} if unknown else {}),
                 **checks.relayed_numbers(account),
             }
         )
@@ -112,6 +121,7 @@ def compare_and_repair(
     archive: dg.ResourceParam[PageArchive],
 ) -> Iterator[dg.AssetCheckEvaluation | dg.Output[None]]:
     """Compare rows and topic, queue what differs, and publish it; see whether it is compacted."""
+    too_large: list[str] = []
     with _relay(archive) as relay:
         if config.dry_run:
             done = Sweep(look(relay, contents=config.contents))
@@ -123,7 +133,7 @@ def compare_and_repair(
                 contents=config.contents,
                 limit=config.most_repairs,
             )
-            relay.publish_pending()
+            too_large = relay.publish_pending().too_large
         compacted = _compaction(relay)
     # What the sweep found, before it repaired it: somebody should know.
     yield dg.AssetCheckEvaluation(
@@ -136,7 +146,7 @@ def compare_and_repair(
         check_name="compaction_keeps_up",
         **compacted._asdict(),
     )
-    yield dg.Output(None, metadata=checks.swept_numbers(done))
+    yield dg.Output(None, metadata=checks.swept_numbers(done, too_large))
 
 
 @dg.job
@@ -167,6 +177,13 @@ def compaction_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheck
 def _compaction(relay: OutboxRelay) -> Verdict:
     topic = relay.writer.config.topic
     return compaction.compaction_keeps_up(relay.settings, topic, datetime.now(UTC))
+
+
+def _entity(node: str, tenant: str) -> UUID:
+    try:
+        return identify_node(node, tenant).entity_id
+    except ValueError as error:
+        raise ConfigurationError(f"entities={node!r}: {error}.") from None
 
 
 @contextmanager

@@ -19,12 +19,13 @@ from onex_platform.domain.projection import (
     ModelRegistrationProjection,
     ModelRegistrationSnapshot,
 )
-from onex_platform.engines.kafka import read_to_end
+from onex_platform.engines.kafka import read_to_end, written_positions
 from onex_platform.engines.postgres import Engine
 from onex_platform.errors import ConfigurationError, OnexError
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings
 from onex_platform.snapshots.records import (
+    PublishedState,
     RowState,
     published_state,
     read_rows,
@@ -38,10 +39,15 @@ class StaleSnapshotError(OnexError):
     """The registry's row is not what the snapshot says; nothing was published."""
 
 
+class SnapshotTooLargeError(OnexError):
+    """The topic can't take a record of that size; nothing was published."""
+
+
 class SnapshotPublisherRegistration:
     """Publishes one domain's snapshots; a context manager that starts and stops.
 
-    Starting takes over from every publisher of the domain that was started before and is stuck.
+    Starting takes over from every publisher of the domain that was started before. One that is
+    stuck in the middle of its work is waited for as long as a living one could need, then ended.
     """
 
     def __init__(
@@ -88,7 +94,12 @@ class SnapshotPublisherRegistration:
 
         def publish(turn: Turn) -> None:
             _require_current(snapshot, self._stored(turn, snapshot.entity_id))
-            turn.send([row])
+            if turn.send([row]).too_large:
+                raise SnapshotTooLargeError(
+                    f"The snapshot of {snapshot.entity_id} has {len(row[2])} characters, which is "
+                    f"more than {self.config.topic} takes.",
+                    hint="Let the node announce less, or raise max_message in the contract.",
+                )
 
         self._writer.in_turn(publish)
 
@@ -111,7 +122,8 @@ class SnapshotPublisherRegistration:
     def publish_batch(self, projections: Iterable[ModelRegistrationProjection]) -> int:
         """Publish many rows, closed ones as tombstones; how many the broker acknowledged.
 
-        A row that has moved on is left out: whoever moved it has queued the newer one.
+        A row that has moved on is left out: whoever moved it has queued the newer one. So is one
+        that is too large for the topic, which the log names.
         """
         pending, acknowledged = iter(projections), 0
         while batch := list(islice(pending, self._settings.snapshots.batch_records)):
@@ -126,19 +138,20 @@ class SnapshotPublisherRegistration:
         """Publish a tombstone; False if the node is open, or the topic has no snapshot of it.
 
         An open node's snapshot stays, because the sweep would only bring it back: deregister it.
+        Whether there is one is seen by reading the topic from its beginning.
         """
         self._require_domain(domain)
 
         def delete(turn: Turn) -> bool:
             stored = self._stored(turn, entity_id)
-            if stored is not None:
-                _, _, value = stored
-                return value is None and bool(turn.send([stored]))
-            latest = self.get_latest_snapshot(entity_id)
-            if latest is None:
+            if stored is not None and stored[2] is not None:
                 return False
-            version = str(latest.snapshot_version + 1)
-            return bool(turn.send([(latest.to_kafka_key(), version, None)]))
+            published = self._published(entity_id)
+            if published is None or published.is_tombstone:
+                return False
+            tombstone = (str(entity_id), str(published.version + 1), None)
+            turn.send([stored or tombstone])
+            return True
 
         return self._writer.in_turn(delete)
 
@@ -154,10 +167,22 @@ class SnapshotPublisherRegistration:
                 latest = message
         return None if latest is None else to_snapshot(latest)
 
+    def _published(self, entity_id: UUID) -> PublishedState | None:
+        """What the topic's last record of a node is, commits of a moment ago included."""
+        topics = [self.config.topic]
+        ends = written_positions(self._settings, topics)
+        published = None
+        for message in read_to_end(self._settings, topics, ends=ends):
+            state = published_state(message)
+            if state is not None and state.entity_id == entity_id:
+                published = state
+        return published
+
     def _publish_current(self, versions: dict[str, int]) -> int:
         def publish(turn: Turn) -> int:
             with read_rows(turn.cursor, self.config.domain, versions) as rows:
-                return turn.send(row for row in rows if int(row[1]) == versions[row[0]])
+                current = (row for row in rows if int(row[1]) == versions[row[0]])
+                return turn.send(current).acknowledged
 
         return self._writer.in_turn(publish)
 

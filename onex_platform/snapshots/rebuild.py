@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from uuid import UUID
 
+from onex_platform.engines.kafka_transactions import Sent
 from onex_platform.settings import Settings
 from onex_platform.snapshots.records import RowState, read_rows_after
 from onex_platform.snapshots.topic import ensure_topic
@@ -20,8 +21,8 @@ def rebuild_topic(
     settings: Settings,
     writer: SnapshotWriter,
     on_progress: Callable[[int], None] = lambda records: None,
-) -> int:
-    """Make sure that the topic exists, and publish every row; how many were acknowledged."""
+) -> Sent:
+    """Make sure that the topic exists, and publish every row."""
     ensure_topic(settings, writer.config)
     return publish_everything(settings, writer, on_progress)
 
@@ -30,22 +31,22 @@ def publish_everything(
     settings: Settings,
     writer: SnapshotWriter,
     on_progress: Callable[[int], None] = lambda records: None,
-) -> int:
+) -> Sent:
     """Publish every row of the domain, closed ones as tombstones."""
     limit = settings.snapshots.batch_records
 
-    def publish_after(last: str, turn: Turn) -> tuple[int, str]:
+    def publish_after(last: str, turn: Turn) -> tuple[Sent, str]:
         keys = [last]
         with read_rows_after(turn.cursor, writer.config.domain, last, limit) as rows:
             sent = turn.send(_noting_last_key(rows, keys))
         return sent, keys[0]
 
-    published, last = 0, str(UUID(int=0))
+    published, last = Sent(0), str(UUID(int=0))
     while True:
         sent, last = writer.in_turn(partial(publish_after, last))
         published += sent
-        on_progress(published)
-        if sent < limit:
+        on_progress(published.acknowledged)
+        if sent.acknowledged + len(sent.too_large) < limit:
             return published
 
 

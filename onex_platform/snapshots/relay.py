@@ -6,6 +6,8 @@ What holds, wherever it is stopped:
 - A snapshot's entry says that a row changed, not how: what is sent is the row as it is now, once,
   however many entries wait. A row that is closed or gone becomes a tombstone.
 - Events keep the order of their entries, and don't wait for snapshots: those are a convenience.
+- A row that is too large for the topic leaves the outbox without it, so that others go on. It is
+  named, and the sweep finds it as long as that is so. Events are short: the registry wrote them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from onex_platform.domain.events import EnumEventKind
@@ -29,7 +31,8 @@ from onex_platform.settings import Settings
 from onex_platform.snapshots.cloud_events import attributes
 from onex_platform.snapshots.records import RowState, take_waiting_rows
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.snapshots.writer import SnapshotWriter, Turn, publication_turn
+from onex_platform.snapshots.turns import publication_turn
+from onex_platform.snapshots.writer import SnapshotWriter, Turn
 from onex_platform.topics.catalogue import load_catalogue
 
 _PUBLISHED_REQUESTS = """
@@ -40,13 +43,17 @@ _PUBLISHED_REQUESTS = """
 
 @dataclass(slots=True)
 class RelayAccount:
-    """What was acknowledged, and what still waits; entries that became one record are coalesced."""
+    """What was acknowledged, and what still waits; entries that became one record are coalesced.
+
+    `too_large` are the entities whose snapshot the topic could not take.
+    """
 
     snapshots: int = 0
     tombstones: int = 0
     events: int = 0
     coalesced: int = 0
     waiting: int = 0
+    too_large: list[str] = field(default_factory=list)
 
     @property
     def published(self) -> int:
@@ -59,6 +66,7 @@ class RelayAccount:
         self.events += other.events
         self.coalesced += other.coalesced
         self.waiting = other.waiting
+        self.too_large = list(dict.fromkeys(self.too_large + other.too_large))
         return self
 
 
@@ -135,14 +143,16 @@ class OutboxRelay:
         with take_waiting_rows(turn.cursor, self.domain, limit) as waiting:
             sent = turn.send(states(waiting))
         account.tombstones += removed
-        account.snapshots += sent - removed
-        account.coalesced += taken - sent
+        account.snapshots += sent.acknowledged - removed
+        account.coalesced += taken - sent.acknowledged - len(sent.too_large)
+        account.too_large += sent.too_large
         return taken == limit
 
     def _publish_events(self, account: RelayAccount) -> bool:
         """Publish a batch; whether there may be another."""
         limit = self.settings.snapshots.batch_records
-        with publication_turn(self.engine, self.breaker, self.domain, "events") as cursor:
+        turn = publication_turn(self.settings, self.engine, self.breaker, self.domain, "events")
+        with turn as cursor:
             entries = outbox.pending_events(cursor, self.domain, limit)
             if not entries:
                 return False

@@ -100,12 +100,13 @@ def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
     return outbox.queue_rows(cursor, domain, rows)
 
 
-def queue_entities(relay: OutboxRelay, entities: Collection[UUID]) -> int:
-    """Queue these rows to be published again as they are; how many of them exist."""
+def queue_entities(relay: OutboxRelay, entities: Collection[UUID]) -> set[UUID]:
+    """Queue these rows to be published again as they are; those that exist."""
     with transaction(relay.engine, relay.breaker) as cursor:
         rows = cursor.execute(
             f"SELECT {_ENTRY}, entity_id, row_version FROM registration_projections"  # noqa: S608
             " WHERE domain = %s AND entity_id = ANY(%s)",
             [relay.domain, list(entities)],
         ).fetchall()
-        return outbox.queue_rows(cursor, relay.domain, rows)
+        outbox.queue_rows(cursor, relay.domain, rows)
+    return {row.entity_id for row in rows}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -17,11 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.environment import foreign_variables
 from onex_platform.errors import ConfigurationError
+from onex_platform.settings import Environment
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.grammar import SnapshotName, parse
+from onex_platform.topics.grammar import SnapshotName, parse, snapshot_subject
 
 PREFIX = "SNAPSHOT_"
-# What a deployment may change; the cleanup policy is not among it.
+# What no deployment may change, though its name suggests itself.
+_FIXED = {f"{PREFIX}CLEANUP_POLICY": "compact", f"{PREFIX}DELETE_RETENTION_MS": "the contract's"}
+# What a deployment may change.
 OVERRIDES = {
     f"{PREFIX}{field.upper()}": field
     for field in (
@@ -49,7 +52,7 @@ class ModelSnapshotTopicConfig(BaseModel):
     cleanup_policy: Literal["compact"]
     min_compaction_lag_ms: int = Field(ge=0)
     max_compaction_lag_ms: int = Field(ge=1)
-    segment_bytes: int = Field(ge=1024 * 1024)
+    segment_bytes: int = Field(ge=1024 * 1024, le=2**31 - 1)
     retention_ms: Literal[-1]
     min_insync_replicas: int = Field(ge=1, le=100)
     delete_retention_ms: int = Field(ge=1)
@@ -57,8 +60,13 @@ class ModelSnapshotTopicConfig(BaseModel):
     @classmethod
     def default(cls, environment: str = "prod", domain: str = REGISTRATION_DOMAIN) -> Self:
         """What is in force: the contract in this environment, and the variables on top of it."""
-        found = {field: foreign_variables(PREFIX).get(name) for name, field in OVERRIDES.items()}
-        overrides = {field: _number(value) for field, value in found.items() if value is not None}
+        found = foreign_variables(PREFIX, [*OVERRIDES, *_FIXED])
+        for name in found.keys() & _FIXED.keys():
+            raise ConfigurationError(
+                f"{name}={found[name]!r} can't be set: it is always {_FIXED[name]}.",
+                hint="Unset it; docs/snapshots.md lists what may be changed.",
+            )
+        overrides = {OVERRIDES[name]: _number(value) for name, value in found.items()}
         try:
             fields = {"environment": environment, "domain": domain, **overrides}
             return cls.model_validate(fields)
@@ -115,6 +123,10 @@ class ModelSnapshotTopicConfig(BaseModel):
             return given
         fields = dict(given)
         environment = fields.pop("environment", "prod")
+        if environment not in get_args(Environment):
+            raise ValueError(
+                f"environment={environment!r}: expected {', '.join(get_args(Environment))}"
+            )
         return _contract(fields.get("domain", REGISTRATION_DOMAIN), environment) | fields
 
     @field_validator("topic")
@@ -146,11 +158,13 @@ class ModelSnapshotTopicConfig(BaseModel):
                 f"min_compaction_lag_ms={self.min_compaction_lag_ms} is above "
                 f"max_compaction_lag_ms={self.max_compaction_lag_ms}"
             )
-        catalogue = load_catalogue()
-        owner = catalogue[self.topic].snapshot_of if self.topic in catalogue else self.domain
-        if owner != self.domain:
+        name, subject = parse(self.topic), snapshot_subject(self.domain)
+        if isinstance(name, SnapshotName) and name.subject != subject:
             # Keys are ids alone: in one topic, the nodes of two domains would replace each other.
-            yield f"topic={self.topic!r} belongs to the domain {owner!r}, not to {self.domain!r}"
+            yield (
+                f"topic={self.topic!r} is not the domain {self.domain!r}'s: "
+                f"call it onex.snapshot.{name.context}.{subject}.v{name.version}"
+            )
 
 
 def _contract(domain: str, environment: str) -> dict[str, Any]:

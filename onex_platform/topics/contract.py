@@ -27,7 +27,14 @@ from pydantic import (
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.errors import ConfigurationError
-from onex_platform.topics.grammar import LegacyName, OnexName, SnapshotName, TopicName, parse
+from onex_platform.topics.grammar import (
+    LegacyName,
+    OnexName,
+    SnapshotName,
+    TopicName,
+    parse,
+    snapshot_subject,
+)
 
 DEFAULT_PARTITIONS = 3
 # Kafka deletes closed segments only. Without a bound of its own, a segment stays open for a week,
@@ -130,7 +137,7 @@ class Compaction(_Part):
 
     min_lag: Duration
     max_lag: Duration
-    segment_size: ByteSize = Field(ge=1024 * 1024)
+    segment_size: ByteSize = Field(ge=1024 * 1024, le=2**31 - 1)
     tombstones_stay: Duration
 
     @model_validator(mode="after")
@@ -158,6 +165,7 @@ class TopicContract(_Part):
     registration_input: bool
     replication: Replication = Replication()
     compaction: Compaction | None = None
+    max_message: ByteSize | None = Field(None, ge=1024 * 1024, le=32 * 1024 * 1024)
     legacy_of: str | None = None
     snapshot_of: str | None = Field(None, pattern=r"^[a-z]+(_[a-z]+)*$")
 
@@ -212,6 +220,8 @@ class TopicContract(_Part):
         }
         if self.retention is not None:
             config["segment.ms"] = _ms(self._segment_span())
+        if self.max_message is not None:
+            config["max.message.bytes"] = int(self.max_message)
         if self.compaction is not None:
             config |= {
                 "min.compaction.lag.ms": _ms(self.compaction.min_lag),
@@ -246,10 +256,19 @@ class TopicContract(_Part):
             yield f"legacy_of={self.legacy_of!r}: legacy names have it, no other name does"
         if (self.snapshot_of is not None) != isinstance(self.name, SnapshotName):
             yield f"snapshot_of={self.snapshot_of!r}: snapshot names have it, no other name does"
-        if isinstance(self.name, SnapshotName) and self.key != _SNAPSHOT_KEY:
-            yield f"key={self.key!r}: a snapshot's key is {_SNAPSHOT_KEY}"
+        if isinstance(self.name, SnapshotName):
+            yield from self._broken_snapshot_rules(self.name)
         if isinstance(self.canonical_name, OnexName):
             yield from self._broken_kind_rules(self.canonical_name.event_kind)
+
+    def _broken_snapshot_rules(self, name: SnapshotName) -> Iterator[str]:
+        if self.key != _SNAPSHOT_KEY:
+            yield f"key={self.key!r}: a snapshot's key is {_SNAPSHOT_KEY}"
+        if self.snapshot_of is not None and name.subject != snapshot_subject(self.snapshot_of):
+            yield (
+                f"snapshot_of={self.snapshot_of!r}: its topic is about "
+                f"{snapshot_subject(self.snapshot_of)}, not {name.subject}"
+            )
 
     def _broken_kind_rules(self, kind: str) -> Iterator[str]:
         if kind not in set(EnumEventKind):

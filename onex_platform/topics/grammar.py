@@ -116,6 +116,11 @@ class SnapshotName(_Name):
     segments = (_kebab("context"), _kebab("subject"), _VERSION)
 
 
+def snapshot_subject(domain: str) -> str:
+    """What the snapshot topic of a domain is about, in its name."""
+    return f"{domain.replace('_', '-')}-snapshots"
+
+
 @dataclass(frozen=True)
 class NamespaceName(_Name):
     """A topic of the company-wide namespace, which carries environment and tenant."""

@@ -60,8 +60,20 @@ def test_nodes_are_published_on_demand_and_unknown_ones_named(
     registry.change(1)
     onex("publish")
     answer = onex("publish", str(number_id(1)), "nobody", code=1)
-    assert "1 of 2 nodes are not known" in answer.stderr
+    assert answer.stderr == "Not in the registry: nobody.\n"
+    many = [f"nobody-{n}" for n in range(30)]
+    assert onex("publish", *many, code=1).stderr.endswith("nobody-9 and 20 more.\n")
     assert len(registry.published()) == 2
+
+
+def test_nodes_that_are_too_large_are_named_by_whoever_publishes(
+    onex: Onex, registry: Registry
+) -> None:
+    registry.change(1, capabilities={"text": "x" * 5_000_000})
+    for command in (["publish"], ["sweep"], ["rebuild", "--yes"]):
+        answer = onex(*command, code=1)
+        assert answer.stderr.endswith(f"Too large for the topic: {number_id(1)}.\n")
+    assert f"missing  {number_id(1)}" in onex("status", code=1).stdout
 
 
 def test_a_sweep_compares_repairs_and_says_so(onex: Onex, registry: Registry) -> None:

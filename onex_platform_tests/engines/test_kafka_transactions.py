@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -12,12 +13,19 @@ from onex_platform.engines.kafka import (
     read_to_end,
     written_positions,
 )
-from onex_platform.engines.kafka_topics import TopicLayout, create
-from onex_platform.engines.kafka_transactions import Outgoing, TakenOverError, TransactionalProducer
-from onex_platform.errors import InfraError
+from onex_platform.engines.kafka_topics import TopicLayout, alter, create
+from onex_platform.engines.kafka_transactions import (
+    LowerLimitError,
+    Outgoing,
+    Sent,
+    TakenOverError,
+    TransactionalProducer,
+)
 from onex_platform.settings import Settings
 
 pytestmark = pytest.mark.servers
+
+LIMIT = 3 * 1024 * 1024
 
 
 @pytest.fixture
@@ -26,6 +34,10 @@ def topic(kafka_settings: Settings) -> str:
     with open_admin(kafka_settings) as admin:
         create(admin, [TopicLayout(name, 2, 1, {})])
     return name
+
+
+def _producer(settings: Settings, name: str) -> TransactionalProducer:
+    return TransactionalProducer(settings, name, 10, LIMIT)
 
 
 def _values(settings: Settings, topic: str) -> set[bytes | None]:
@@ -38,11 +50,11 @@ def _messages(*values: bytes) -> list[Outgoing]:
 
 
 def test_a_send_counts_and_is_readable(kafka_settings: Settings, topic: str) -> None:
-    producer = TransactionalProducer(kafka_settings, topic, 10)
+    producer = _producer(kafka_settings, topic)
     producer.open()
-    assert producer.send(topic, _messages(b"a", b"b")) == 2
-    assert producer.send(topic, _messages(b"c")) == 1
-    assert producer.send(topic, []) == 0
+    assert producer.send(topic, _messages(b"a", b"b")) == Sent(2)
+    assert producer.send(topic, _messages(b"c")) == Sent(1)
+    assert producer.send(topic, []) == Sent(0)
     producer.close()
     assert _values(kafka_settings, topic) == {b"a", b"b", b"c"}
 
@@ -54,7 +66,7 @@ def test_nothing_of_a_send_is_readable_whose_records_fail(
         yield from _messages(b"a")
         raise LookupError
 
-    producer = TransactionalProducer(kafka_settings, topic, 10)
+    producer = _producer(kafka_settings, topic)
     producer.open()
     with pytest.raises(LookupError):
         producer.send(topic, failing())
@@ -69,14 +81,14 @@ def test_nothing_of_a_send_is_readable_whose_records_fail(
 def test_who_opens_a_name_shuts_out_whoever_had_it(
     kafka_settings: Settings, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = (TransactionalProducer(kafka_settings, topic, 10) for _ in range(2))
+    first, second = (_producer(kafka_settings, topic) for _ in range(2))
     first.open()
     second.open()
     with pytest.raises(TakenOverError):
         first.send(topic, _messages(b"late"))
-    assert second.send(topic, _messages(b"a")) == 1
+    assert second.send(topic, _messages(b"a")) == Sent(1)
     first.open()
-    assert first.send(topic, _messages(b"b")) == 1
+    assert first.send(topic, _messages(b"b")) == Sent(1)
     with pytest.raises(TakenOverError):
         second.send(topic, _messages(b"late"))
     first.close()
@@ -84,11 +96,43 @@ def test_who_opens_a_name_shuts_out_whoever_had_it(
     assert caplog.messages == []  # the errors above say it all; nobody need be alarmed as well
 
 
-def test_a_record_that_the_broker_refuses_fails_the_send(
+def test_a_record_above_the_limit_is_named_and_the_others_are_sent(
     kafka_settings: Settings, topic: str
 ) -> None:
-    producer = TransactionalProducer(kafka_settings, topic, 10)
+    with open_admin(kafka_settings) as admin:
+        alter(admin, topic, {"max.message.bytes": str(LIMIT)})
+    producer = _producer(kafka_settings, topic)
     producer.open()
-    with pytest.raises(InfraError, match="too large"):
-        producer.send(topic, _messages(b"small", b"x" * 2_000_000))
+    large = random.Random(1).randbytes(2_000_000)  # nothing that compression would make small
+    messages: list[Outgoing] = [
+        ("a", b"small", []),
+        ("b", large + large, []),
+        ("c", large, []),
+        ("d", b"also small", []),
+    ]
+    assert producer.send(topic, messages) == Sent(3, ("b",))
+    assert producer.send(topic, messages[1:2]) == Sent(0, ("b",))
+    producer.close()
+    assert _values(kafka_settings, topic) == {b"small", large, b"also small"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "size", "too_large"), [(1_048_588, 1_500_000, 1), (5000, 4500, 1), (5000, 1500, 0)]
+)
+def test_a_topic_with_a_lower_limit_is_asked_for_it(
+    kafka_settings: Settings, topic: str, limit: int, size: int, too_large: int
+) -> None:
+    with open_admin(kafka_settings) as admin:
+        alter(admin, topic, {"max.message.bytes": str(limit)})
+    noise = random.Random(1)
+    messages: list[Outgoing] = [(str(n), noise.randbytes(1500), []) for n in range(20)]
+    messages.append(("last", noise.randbytes(size), []))
+    producer = _producer(kafka_settings, topic)
+    producer.open()
+    with pytest.raises(LowerLimitError, match=f"up to {limit} bytes"):
+        producer.send(topic, messages)
     assert _values(kafka_settings, topic) == set()
+    producer.open()
+    assert producer.send(topic, messages) == Sent(21 - too_large, ("last",) * too_large)
+    producer.close()
+    assert len(_values(kafka_settings, topic)) == 21 - too_large

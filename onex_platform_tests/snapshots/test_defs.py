@@ -10,6 +10,7 @@ import pytest
 
 from onex_platform import wiring
 from onex_platform.engines.postgres import transaction
+from onex_platform.errors import ConfigurationError
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.domain.builders import number_id
 from onex_platform_tests.pipeline.graph import Graph, numbers
@@ -60,6 +61,28 @@ def test_chosen_entities_are_published_though_nothing_changed(
     [event] = run.asset_materializations_for_node("registration_snapshots")
     assert numbers(event.metadata)["queued on demand"] == 1
     assert [state.entity_id for state in registry.published()].count(number_id(1)) == 2
+
+
+def test_chosen_entities_that_nobody_knows_are_named(graph: Graph, registry: Registry) -> None:
+    registry.change(1)
+    chosen = [str(number_id(1)).upper(), "nobody"]
+    run = graph.run("publish_snapshots", run_config=_config(entities=chosen))
+    [event] = run.asset_materializations_for_node("registration_snapshots")
+    found = numbers(event.metadata)
+    assert (found["queued on demand"], found["not in the registry"]) == (1, "nobody")
+    with pytest.raises(ConfigurationError, match="entities='': node_id is empty"):
+        graph.run("publish_snapshots", run_config=_config(entities=[""]))
+
+
+def test_a_node_that_is_too_large_is_named_in_the_graph(graph: Graph, registry: Registry) -> None:
+    registry.change(1, capabilities={"text": "x" * 5_000_000})
+    run = graph.run("publish_snapshots")
+    [event] = run.asset_materializations_for_node("registration_snapshots")
+    found = numbers(event.metadata)
+    assert (found["too large"], found["too large nodes"]) == (1, str(number_id(1)))
+    check = _verdicts(graph.run("sweep_snapshots"))["snapshot_topic_equals_projection"]
+    assert not check.passed
+    assert str(number_id(1)) in str(check.description)
 
 
 def test_the_sensor_starts_the_relay_when_something_waits_and_nobody_drains(

@@ -12,6 +12,7 @@ from onex_platform.domain.projection import (
 )
 from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, produce_all
 from onex_platform.engines.kafka_topics import topic_names
+from onex_platform.engines.kafka_transactions import Sent
 from onex_platform.engines.postgres import transaction
 from onex_platform.errors import InfraError
 from onex_platform.snapshots.cache import SnapshotCache
@@ -167,7 +168,7 @@ def test_only_chosen_entities_are_compared_and_queued(registry: Registry) -> Non
     _execute(registry, "DELETE FROM outbox")
     with registry.relay() as relay:
         assert sweep(relay, [number_id(1)]).queued == 1
-        assert queue_entities(relay, [number_id(1), number_id(9)]) == 1
+        assert queue_entities(relay, [number_id(1), number_id(9)]) == {number_id(1)}
         assert registry.waiting() == (2, 0)
         assert relay.publish_pending().snapshots == 1
     assert set(registry.latest()) == {number_id(1)}
@@ -200,7 +201,7 @@ def test_a_deleted_topic_is_rebuilt_from_the_rows(registry: Registry) -> None:
         with pytest.raises(InfraError, match="Unknown topic"):
             look(relay)
         steps: list[int] = []
-        assert rebuild_topic(relay.settings, relay.writer, steps.append) == 30
+        assert rebuild_topic(relay.settings, relay.writer, steps.append) == Sent(30)
         assert steps[-1] == 30
     registry.require_topic_equals_rows()
 

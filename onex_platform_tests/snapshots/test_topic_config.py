@@ -44,8 +44,11 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 def test_profiles_say_what_the_contract_says(config: Config, environment: str) -> None:
     agreed = CONTRACT.kafka_config(environment)
     assert config.to_kafka_config().items() <= agreed.items()
-    # Whose time stamps a record carries is no matter of compaction.
-    assert agreed.keys() - config.to_kafka_config() == {"message.timestamp.type"}
+    # Whose time stamps a record carries, and how long it is, are no matters of compaction.
+    assert agreed.keys() - config.to_kafka_config() == {
+        "message.timestamp.type",
+        "max.message.bytes",
+    }
     assert config.replication_factor == CONTRACT.replication_in(environment).factor
     assert (config.topic, config.partition_count) == (CONTRACT.topic, CONTRACT.partitions)
 
@@ -86,6 +89,14 @@ def test_variables_also_come_from_the_env_file(tmp_path: Path) -> None:
         ("SNAPSHOT_PARTITION_COUNT", "many", "valid integer"),
         ("SNAPSHOT_PARTITION_COUNT", "0", "greater than or equal to 1"),
         ("SNAPSHOT_RETENTION_MS", "604800000", "-1"),
+        ("SNAPSHOT_SEGMENT_BYTES", "2147483648", "less than or equal to 2147483647"),
+        ("SNAPSHOT_CLEANUP_POLICY", "delete", "it is always compact"),
+        ("SNAPSHOT_DELETE_RETENTION_MS", "1000", "it is always the contract's"),
+        (
+            "SNAPSHOT_TOPIC",
+            "onex.snapshot.stage.discovery-snapshots.v2",
+            "call it onex.snapshot.stage.registration-snapshots.v2",
+        ),
         ("SNAPSHOT_MIN_INSYNC_REPLICAS", "4", "is above SNAPSHOT_REPLICATION_FACTOR=3"),
         ("SNAPSHOT_MIN_COMPACTION_LAG_MS", "300001", "is above SNAPSHOT_MAX_COMPACTION_LAG_MS"),
         ("SNAPSHOT_TOPIC", "prod.registration.snapshots.v1", "parts"),
@@ -103,6 +114,41 @@ def test_a_bad_override_is_named_with_its_value_and_what_is_allowed(
     assert f"{variable}=" in refused.value.message
     assert value[:40] in refused.value.message
     assert allowed in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("SNAPSHOT_PARTITION_COUT", "SNAPSHOT_PARTITION_COUNT"),
+        ("SNAPSHOT_PARTITIONS", "SNAPSHOT_PARTITION_COUNT"),
+        ("SNAPSHOT_TOPIC_NAME", "SNAPSHOT_TOPIC"),
+        ("SNAPSHOT_MIN_INSYNC_REPLICA", "SNAPSHOT_MIN_INSYNC_REPLICAS"),
+    ],
+)
+def test_a_misspelled_variable_is_refused_with_the_nearest_one(
+    monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
+) -> None:
+    monkeypatch.setenv(variable, "3")
+    with pytest.raises(ConfigurationError, match=f"{variable} is not a setting") as refused:
+        Config.default()
+    assert f"Did you mean {meant}?" in (refused.value.hint or "")
+
+
+def test_variables_of_others_with_the_same_prefix_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for ending in ("BUCKET", "INTERVAL", "DIR", "ID", "S3_URL"):
+        monkeypatch.setenv(f"SNAPSHOT_{ending}", "theirs")
+    assert Config.default() == Config.production()
+
+
+def test_an_unknown_environment_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="environment='devel': expected dev, stage"):
+        Config.default("devel")
+    file = tmp_path / "topic.yaml"
+    file.write_text("environment: production\n")
+    with pytest.raises(ConfigurationError, match="environment='production': expected dev, stage"):
+        Config.from_yaml(file)
 
 
 def test_a_file_overrides_what_it_names(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_one_topic_has_one_contract() -> None:
 
 
 def test_one_domain_has_one_snapshot_topic() -> None:
-    other = snapshot(topic="onex.snapshot.platform.other.v1")
+    other = snapshot(topic="onex.snapshot.other.registration-snapshots.v1")
     with pytest.raises(ConfigurationError, match="'registration' has 2 snapshot topics"):
         Catalogue([snapshot(), other])
 

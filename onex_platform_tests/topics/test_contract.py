@@ -43,7 +43,8 @@ def test_an_event_topic_s_settings_in_kafka_s_names() -> None:
 
 
 def test_a_snapshot_topic_s_settings_in_kafka_s_names() -> None:
-    assert snapshot().kafka_config("dev") == {
+    assert snapshot(max_message="4MiB").kafka_config("dev") == {
+        "max.message.bytes": "4194304",
         "cleanup.policy": "compact",
         "retention.ms": "-1",
         "min.compaction.lag.ms": "60000",
@@ -148,6 +149,8 @@ def test_a_defect_is_named_with_file_field_and_value(
     ("fields", "told"),
     [
         ({"key": "node_id"}, "key='node_id': a snapshot's key is entity_id"),
+        ({"snapshot_of": "discovery"}, "its topic is about discovery-snapshots"),
+        ({"max_message": "64MiB"}, "max_message"),
         ({"cleanup_policy": "delete"}, "delete forbids it"),
         ({"retention": "P7D"}, "compact needs retention unlimited"),
         ({"compaction": None}, "compact needs the field compaction"),
