@@ -1,4 +1,4 @@
-"""Named effects: where a test can kill the process, to see what a restart makes of it.
+"""Named effects: where a test can let an accident happen, to see what the next run makes of it.
 
 In production `effect` only marks where something outside this process changes.
 """
@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_deadly: set[str] = set()
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def arm(point: str) -> None:
-    """Let this process die, at once and by SIGKILL, at `before:NAME` or `after:NAME`."""
-    _deadly.add(point)
+_armed: dict[str, Callable[[], None]] = {}
+
+
+def arm(point: str, accident: Callable[[], None] = _die) -> None:
+    """Let an accident happen, once, at `before:NAME` or `after:NAME`; by default this process dies,
+    at once and by SIGKILL."""
+    _armed[point] = accident
 
 
 @contextmanager
 def effect(name: str) -> Iterator[None]:
     """Mark an effect by a name that a test can arm."""
-    _die_at(f"before:{name}")
+    _pass(f"before:{name}")
     yield
-    _die_at(f"after:{name}")
+    _pass(f"after:{name}")
 
 
-def _die_at(point: str) -> None:
-    if point in _deadly:
-        os.kill(os.getpid(), signal.SIGKILL)
+def _pass(point: str) -> None:
+    if accident := _armed.pop(point, None):
+        accident()

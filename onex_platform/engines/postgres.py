@@ -11,7 +11,6 @@ import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, cast
-from uuid import UUID
 
 import psycopg
 from psycopg import errors as server_errors
@@ -219,17 +218,6 @@ def copy_rows(
         for row in rows:
             copy.write_row(row)
     return cursor.rowcount
-
-
-def clear_staging(cursor: Cursor, tables: Iterable[str], batch_id: UUID) -> None:
-    """Remove a batch's staged rows, and those that a crash left behind more than a day ago."""
-    for table in tables:
-        cursor.execute(
-            sql.SQL(
-                "DELETE FROM {} WHERE batch_id = %s OR staged_at < now() - interval '1 day'"
-            ).format(sql.Identifier(table)),
-            [batch_id],
-        )
 
 
 def _translate(error: Exception) -> InfraError | None:

@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 
 from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres import Cursor, stream, transaction
+from onex_platform.engines.staging import RowCounts
 from onex_platform.errors import ConfigurationError, OnexError
 from onex_platform.pages import inbox
 from onex_platform.pages.cursors import (
@@ -231,8 +232,9 @@ class PageIndex:
         pages: Iterable[StoredPage],
         account: CutAccount,
         inbox_ids: list[UUID],
+        staged: RowCounts,
     ) -> None:
-        """Make the cut part of the log, in one transaction."""
+        """Make the cut part of the log, with what its tasks staged, in one transaction."""
         with transaction(self._engine, self._breaker) as cursor:
             self._move_head(cursor, cut)
             if not account.archived and not account.parked:
@@ -245,7 +247,7 @@ class PageIndex:
                 raise _rival(self.domain, cut)
             self._insert_cut(cursor, cut, account)
             insert_pages(cursor, pages)
-            take_staged(cursor, batch_id, self.domain)
+            take_staged(cursor, batch_id, self.domain, staged)
             inbox.remove(cursor, self.domain, inbox_ids)
 
     def _move_head(self, cursor: Cursor, cut: Cut) -> None:

@@ -26,6 +26,7 @@ from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.engines.spark import kafka_options
 from onex_platform.errors import InfraUnavailableError
 from onex_platform.faults import effect
+from onex_platform.pages import staging
 from onex_platform.pages.cuts import Cut
 from onex_platform.pages.entry import Admitted, admit_records
 from onex_platform.pages.format import EncodedPage, EnumPageReason, PageWriter
@@ -33,9 +34,14 @@ from onex_platform.pages.index import CutAccount, PageIndex
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.numbering import enter_log
 from onex_platform.pages.plain import InputTopic
-from onex_platform.pages.reports import PAGE_FIELDS, reported_pages, store_page
+from onex_platform.pages.reports import (
+    PAGE_FIELDS,
+    reported_pages,
+    staged_fields,
+    staged_rows,
+    store_page,
+)
 from onex_platform.pages.schema import LOG_SCHEMA, PARKED_SCHEMA, buckets_of, to_table
-from onex_platform.pages.staging import DuplicateAcrossTasksError, stage
 from onex_platform.pages.store import PageStore
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
@@ -54,7 +60,7 @@ _REPORT = pa.schema(
     [
         *PAGE_FIELDS,
         pa.field("duplicates", pa.int64(), nullable=False),
-        pa.field("parked", pa.int64(), nullable=False),
+        *staged_fields(staging.TABLES),
     ]
 )
 # What one task hands to another, by bucket: Arrow's own bytes, which Spark need not take apart into
@@ -102,7 +108,7 @@ def ingest(
     small = job.cut.records + len(inbox) <= job.settings.pages.small_cut_events
     try:
         return _ingest(spark, job, index, inbox, tasks=1 if small else job.buckets)
-    except DuplicateAcrossTasksError:
+    except staging.DuplicateAcrossTasksError:
         # One task sees every id, so it can tell which of two came first.
         return _ingest(spark, replace(job, batch_id=uuid4()), index, inbox, tasks=1)
 
@@ -115,14 +121,15 @@ def _ingest(
         with effect("ingest.write_pages"):
             written = _written_at_once if tasks == 1 else _written_by_bucket
             reports = written(spark, job, inbox).collect()
-    pages = reported_pages(reports)
+    pages, staged = reported_pages(reports), staged_rows(reports, staging.TABLES)
     account = CutAccount(
         archived=sum(page.metadata.event_count for page in pages),
-        parked=sum(report.parked for report in reports),
+        parked=staged["staged_parked"],
         duplicates=sum(report.duplicates for report in reports),
     )
     with effect("ingest.commit_cut"):
-        index.commit_cut(job.cut, job.batch_id, pages, account, [fact.event_id for fact in inbox])
+        facts = [fact.event_id for fact in inbox]
+        index.commit_cut(job.cut, job.batch_id, pages, account, facts, staged)
     return account
 
 
@@ -323,19 +330,16 @@ def _write_task(
                 return {item.bytes for item in answer.known}
 
             events = enter_log(admitted.events, job.cut.closed_before, known_ids)
-            stage(cursor, job.batch_id, task, events, admitted.parked)
+            staged = staging.stage(cursor, job.batch_id, task, events, admitted.parked)
     finally:
         engine.dispose()
     store = PageStore(job.store_url)
     reports = [
-        {**store_page(store, page), "duplicates": 0, "parked": 0}
+        {**store_page(store, page), "duplicates": 0, **dict.fromkeys(staging.TABLES, 0)}
         for page in _pages(job, events, one_page)
     ]
     duplicates = pa.compute.sum(events["duplicate"]).as_py() or 0
-    return [
-        *reports,
-        {"encoded_bytes": 0, "duplicates": duplicates, "parked": len(admitted.parked)},
-    ]
+    return [*reports, {"encoded_bytes": 0, "duplicates": duplicates, **staged}]
 
 
 def _pages(job: IngestJob, events: pa.Table, one_page: bool) -> Iterator[EncodedPage]:

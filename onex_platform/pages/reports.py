@@ -1,12 +1,13 @@
-"""How a Spark task tells the driver which pages it wrote: the same for ingest and reducer."""
+"""What a Spark task tells the driver: the pages that it wrote and the rows that it staged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
 
+from onex_platform.engines.staging import RowCounts
 from onex_platform.pages.format import EncodedPage, PageMetadata
 from onex_platform.pages.index import StoredPage
 from onex_platform.pages.store import PageStore, page_key
@@ -17,6 +18,16 @@ PAGE_FIELDS = (
     pa.field("encoded_bytes", pa.int64(), nullable=False),
     pa.field("checksum", pa.string()),
 )
+
+
+def staged_fields(tables: Iterable[str]) -> list[pa.Field]:
+    """Fields that say how many rows a task staged in each table."""
+    return [pa.field(table, pa.int64(), nullable=False) for table in tables]
+
+
+def staged_rows(reports: Collection[Any], tables: Iterable[str]) -> RowCounts:
+    """How many rows all tasks staged in each table."""
+    return {table: sum(report[table] for report in reports) for table in tables}
 
 
 def store_page(store: PageStore, page: EncodedPage) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""What tasks hand over to the transaction that commits a cut: ids for the ledger, parked records.
-
-A task that runs again first removes what its earlier attempt staged.
-"""
+"""What a cut's tasks stage for the transaction that commits it: ids, and parked records."""
 
 from __future__ import annotations
 
@@ -11,11 +8,17 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onex_platform.engines.postgres import Cursor, clear_staging
+from onex_platform.engines.postgres import Cursor, fetch_one
+from onex_platform.engines.staging import (
+    RowCounts,
+    clear_staging,
+    discard_attempt,
+    require_staged,
+)
 from onex_platform.errors import OnexError
 from onex_platform.pages.numbering import ledgered
 
-_TABLES = ("staged_ids", "staged_parked")
+TABLES = ("staged_ids", "staged_parked")
 _PARKED = (
     'topic, partition, "offset", kind, reason, detail, record_timestamp, append_time, legacy,'
     " key, value, header_names, header_values"
@@ -26,18 +29,18 @@ class DuplicateAcrossTasksError(OnexError):
     """One event id came under two entities, which separate tasks can't judge."""
 
 
-def stage(cursor: Cursor, batch_id: UUID, task: int, events: pa.Table, parked: pa.Table) -> None:
+def stage(
+    cursor: Cursor, batch_id: UUID, task: int, events: pa.Table, parked: pa.Table
+) -> RowCounts:
     """Stage one task's new ids and parked records, replacing those of an earlier attempt."""
-    for table in _TABLES:
-        cursor.execute(
-            f"DELETE FROM {table} WHERE batch_id = %s AND task = %s",  # noqa: S608 - constant
-            (batch_id, task),
-        )
+    discard_attempt(cursor, TABLES, batch_id, task)
     with cursor.copy("COPY staged_ids (batch_id, task, event_id, reported_at) FROM STDIN") as copy:
         copy.write("".join(_id_lines(f"{batch_id}\t{task}", events)))
+    ids = cursor.rowcount
     with cursor.copy(f"COPY staged_parked (batch_id, task, {_PARKED}) FROM STDIN") as copy:
         for row in zip(*(column.to_pylist() for column in parked.columns), strict=True):
             copy.write_row((batch_id, task, *row))
+    return {"staged_ids": ids, "staged_parked": cursor.rowcount}
 
 
 def _id_lines(mark: str, events: pa.Table) -> Iterator[str]:
@@ -49,18 +52,18 @@ def _id_lines(mark: str, events: pa.Table) -> Iterator[str]:
         yield f"{mark}\t{event_id.hex()}\t{time}\n"
 
 
-def take_staged(cursor: Cursor, batch_id: UUID, domain: str) -> None:
+def take_staged(cursor: Cursor, batch_id: UUID, domain: str, reported: RowCounts) -> None:
     """Move a cut's ids into the ledger and its parked records to theirs, as it is committed."""
-    staged = cursor.execute(
-        "SELECT count(*) AS ids FROM staged_ids WHERE batch_id = %s", [batch_id]
-    ).fetchone()
+    count = "SELECT count(*) AS ids FROM staged_ids WHERE batch_id = %s"
+    staged = fetch_one(cursor, count, [batch_id])
+    require_staged("staged_ids", staged.ids, reported)
     cursor.execute(
         "INSERT INTO event_ledger (event_id, domain, reported_at)"
         " SELECT event_id, %s, reported_at FROM staged_ids WHERE batch_id = %s"
         " ON CONFLICT DO NOTHING",
         [domain, batch_id],
     )
-    if staged is not None and staged.ids != cursor.rowcount:
+    if staged.ids != cursor.rowcount:
         raise DuplicateAcrossTasksError(
             f"{staged.ids - cursor.rowcount} event ids of the cut came under two entities."
         )
@@ -71,4 +74,5 @@ def take_staged(cursor: Cursor, batch_id: UUID, domain: str) -> None:
         " WHERE batch_id = %s AND domain = %s",
         [batch_id, domain],
     )
-    clear_staging(cursor, _TABLES, batch_id)
+    require_staged("staged_parked", cursor.rowcount, reported)
+    clear_staging(cursor, TABLES, batch_id)

@@ -1,7 +1,8 @@
 """From the reducer's tasks to the transaction that commits their batch.
 
 A task leaves its rows, facts and refusals under the batch's id and its own number; one that runs
-again first removes what its earlier attempt left. The driver takes all of it, or nothing.
+again first removes what its earlier attempt left. The driver takes all that tasks reported, or
+nothing.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from uuid import UUID
 from onex_platform.domain import machine
 from onex_platform.domain.batch import RowChange
 from onex_platform.domain.events import LogEvent
-from onex_platform.engines.postgres import Cursor, clear_staging, copy_rows
+from onex_platform.engines.postgres import Cursor, copy_rows
+from onex_platform.engines.staging import (
+    RowCounts,
+    clear_staging,
+    discard_attempt,
+    require_staged,
+)
 from onex_platform.projections.kernel import Refused
 from onex_platform.projections.outbox import envelope_of
 from onex_platform.projections.rows import Written, hand_rows_over, write_handed_rows
 
-_TABLES = ("handed_projections", "handed_liveness", "handed_facts", "handed_refusals")
+TABLES = ("handed_projections", "handed_liveness", "handed_facts", "handed_refusals")
 _MARK = {"batch_id": "uuid", "task": "integer"}
 _FACT = {
     "position": "bigint",
@@ -52,27 +59,27 @@ def hand_over(
     changes: Iterable[RowChange],
     facts: Iterable[LogEvent],
     refused: Iterable[Refused],
-) -> int:
-    """Leave what a task came to; how many parts of rows that are."""
-    for table in _TABLES:
-        cursor.execute(
-            f"DELETE FROM {table} WHERE batch_id = %s AND task = %s",  # noqa: S608 - constant
-            [batch_id, task],
-        )
+) -> RowCounts:
+    """Leave what a task came to; how many rows in each table."""
+    discard_attempt(cursor, TABLES, batch_id, task)
     mark = (batch_id, task)
-    copy_rows(cursor, "handed_facts", _MARK | _FACT, ((*mark, *_fact(fact)) for fact in facts))
-    copy_rows(
-        cursor,
-        "handed_refusals",
-        _MARK | _REFUSAL,
-        ((*mark, *_refusal(domain, item)) for item in refused),
-    )
-    return hand_rows_over(cursor, changes, batch_id, task)
+    return {
+        **hand_rows_over(cursor, changes, batch_id, task),
+        "handed_facts": copy_rows(
+            cursor, "handed_facts", _MARK | _FACT, ((*mark, *_fact(fact)) for fact in facts)
+        ),
+        "handed_refusals": copy_rows(
+            cursor,
+            "handed_refusals",
+            _MARK | _REFUSAL,
+            ((*mark, *_refusal(domain, item)) for item in refused),
+        ),
+    }
 
 
-def take_over(cursor: Cursor, batch_id: UUID, domain: str, staged: int) -> Written:
+def take_over(cursor: Cursor, batch_id: UUID, domain: str, reported: RowCounts) -> Written:
     """Write everything that the batch's tasks handed over, in the caller's transaction."""
-    written = write_handed_rows(cursor, batch_id, staged)
+    written = write_handed_rows(cursor, batch_id, reported)
     refusal = ", ".join(_REFUSAL)
     batch = {"batch": batch_id, "domain": domain}
     cursor.execute(
@@ -81,6 +88,7 @@ def take_over(cursor: Cursor, batch_id: UUID, domain: str, staged: int) -> Writt
         " FROM handed_facts WHERE batch_id = %(batch)s ORDER BY position, entity_id",
         batch,
     )
+    require_staged("handed_facts", cursor.rowcount, reported)
     cursor.execute(
         "INSERT INTO event_ledger (event_id, domain, reported_at)"
         " SELECT event_id, %(domain)s, reported_at FROM handed_facts WHERE batch_id = %(batch)s"
@@ -92,7 +100,8 @@ def take_over(cursor: Cursor, batch_id: UUID, domain: str, staged: int) -> Writt
         f" SELECT {refusal} FROM handed_refusals WHERE batch_id = %(batch)s",
         batch,
     )
-    clear_staging(cursor, _TABLES, batch_id)
+    require_staged("handed_refusals", cursor.rowcount, reported)
+    clear_staging(cursor, TABLES, batch_id)
     return written
 
 

@@ -31,12 +31,17 @@ from onex_platform.pages.index import insert_pages
 from onex_platform.pages.ingest import ArrowTask, spark_type
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.replay import PageRef, read_chunk, worthwhile_chunks
-from onex_platform.pages.reports import PAGE_FIELDS, reported_pages, store_page
+from onex_platform.pages.reports import (
+    PAGE_FIELDS,
+    reported_pages,
+    staged_fields,
+    staged_rows,
+    store_page,
+)
 from onex_platform.pages.schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
 from onex_platform.pages.store import PageStore
-from onex_platform.projections import accounts
+from onex_platform.projections import accounts, handover
 from onex_platform.projections.cursors import fold_position, move_fold_cursor
-from onex_platform.projections.handover import hand_over, take_over
 from onex_platform.projections.kernel import BucketFold
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rows import Written
@@ -52,7 +57,7 @@ WRITER = "registry"
 _REPORT = pa.schema(
     [
         *PAGE_FIELDS,
-        pa.field("staged", pa.int64(), nullable=False),
+        *staged_fields(handover.TABLES),
         pa.field("facts", pa.int64(), nullable=False),
         *(pa.field(outcome.value, pa.int64(), nullable=False) for outcome in EnumOutcome),
     ]
@@ -137,8 +142,8 @@ def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBat
         if not move_fold_cursor(cursor, job.domain, job.start, job.end):
             cursor.connection.rollback()
             return FoldedBatch(False, job.start, job.end, Counter(), 0, Written())
-        staged = sum(report.staged for report in reports)
-        written = take_over(cursor, job.batch_id, job.domain, staged)
+        staged = staged_rows(reports, handover.TABLES)
+        written = handover.take_over(cursor, job.batch_id, job.domain, staged)
         insert_pages(cursor, pages)
         if outcomes.total():
             accounts.record_outcomes(
@@ -175,7 +180,7 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
         fold = _fold_bucket(job, store, reader, buckets[0] if len(buckets) == 1 else None)
         with transaction(engine, breaker) as cursor:
             _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
-            staged = hand_over(
+            staged = handover.hand_over(
                 cursor,
                 job.batch_id,
                 task,
@@ -190,7 +195,7 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
     return {
         "encoded_bytes": 0,
         **_write_facts(job, store, fold.facts),
-        "staged": staged,
+        **staged,
         "facts": len(fold.facts),
         **{outcome.value: outcomes[outcome] for outcome in EnumOutcome},
     }

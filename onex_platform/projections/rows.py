@@ -18,6 +18,7 @@ from psycopg import sql
 
 from onex_platform.domain.batch import RowChange
 from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one
+from onex_platform.engines.staging import RowCounts, require_staged
 
 _KEY = {"entity_id": "uuid", "domain": "text"}
 _POSITION = {"last_applied_sequence": "bigint"}
@@ -105,7 +106,9 @@ _WRITE = f"""
     )
     SELECT
         (SELECT count(*) FROM wide) AS rows,
-        (SELECT count(*) FROM liveness) AS liveness"""  # noqa: S608
+        (SELECT count(*) FROM liveness) AS liveness,
+        (SELECT count(*) FROM {{wide}}) AS staged_rows,
+        (SELECT count(*) FROM {{liveness}}) AS staged_liveness"""  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +127,18 @@ def write_rows(cursor: Cursor, changes: Iterable[RowChange]) -> Written:
     return _write(cursor, staged, "staged_projections", "staged_liveness")
 
 
-def hand_rows_over(cursor: Cursor, changes: Iterable[RowChange], batch_id: UUID, task: int) -> int:
-    """Leave a task's rows for the transaction that commits its batch; how many parts."""
+def hand_rows_over(
+    cursor: Cursor, changes: Iterable[RowChange], batch_id: UUID, task: int
+) -> RowCounts:
+    """Leave a task's rows for the transaction that commits its batch; how many in each table."""
     mark = {"batch_id": ("uuid", batch_id), "task": ("integer", task)}
     return _stage(cursor, changes, "handed_projections", "handed_liveness", mark)
 
 
-def write_handed_rows(cursor: Cursor, batch_id: UUID, staged: int) -> Written:
+def write_handed_rows(cursor: Cursor, batch_id: UUID, reported: RowCounts) -> Written:
     """Write the rows that a batch's tasks handed over, like `write_rows`."""
     ours = sql.SQL(" WHERE batch_id = {}").format(batch_id).as_string(cursor)
-    return _write(cursor, staged, "handed_projections" + ours, "handed_liveness" + ours)
+    return _write(cursor, reported, "handed_projections", "handed_liveness", ours)
 
 
 def _stage(
@@ -142,27 +147,32 @@ def _stage(
     wide: str,
     liveness: str,
     mark: Mapping[str, tuple[str, Any]],
-) -> int:
+) -> RowCounts:
     changes = list(changes)
     types = {name: kind for name, (kind, _) in mark.items()}
     values = tuple(value for _, value in mark.values())
-    return copy_rows(
-        cursor,
-        wide,
-        {**types, **WIDE_COLUMNS},
-        ((*values, *wide_values(change.row)) for change in changes if change.wide),
-    ) + copy_rows(
-        cursor,
-        liveness,
-        {**types, **LIVENESS_COLUMNS},
-        ((*values, *liveness_values(change.row)) for change in changes if change.liveness),
-    )
+    return {
+        wide: copy_rows(
+            cursor,
+            wide,
+            {**types, **WIDE_COLUMNS},
+            ((*values, *wide_values(change.row)) for change in changes if change.wide),
+        ),
+        liveness: copy_rows(
+            cursor,
+            liveness,
+            {**types, **LIVENESS_COLUMNS},
+            ((*values, *liveness_values(change.row)) for change in changes if change.liveness),
+        ),
+    }
 
 
-def _write(cursor: Cursor, staged: int, wide: str, liveness: str) -> Written:
-    written = fetch_one(cursor, _WRITE.format(wide=wide, liveness=liveness))
+def _write(cursor: Cursor, staged: RowCounts, wide: str, liveness: str, which: str = "") -> Written:
+    written = fetch_one(cursor, _WRITE.format(wide=wide + which, liveness=liveness + which))
+    require_staged(wide, written.staged_rows, staged)
+    require_staged(liveness, written.staged_liveness, staged)
     return Written(
         rows=written.rows,
         liveness=written.liveness,
-        stale=staged - written.rows - written.liveness,
+        stale=written.staged_rows + written.staged_liveness - written.rows - written.liveness,
     )

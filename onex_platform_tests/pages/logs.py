@@ -82,7 +82,7 @@ class WrittenLog:
         )
         account = CutAccount(len(entered), 0, sum(event.duplicate for event in entered))
         pages = [write_page(self.archive, entered, EnumPageReason.INGEST, cut)]
-        self.archive.index.commit_cut(cut, uuid4(), pages, account, [])
+        self.archive.index.commit_cut(cut, uuid4(), pages, account, [], {})
         with transaction(self.archive.engine, self.archive.breaker) as cursor:
             end = position_at(at(until))
             assert move_fold_cursor(cursor, self.archive.domain, self._folded, end)

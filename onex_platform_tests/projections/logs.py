@@ -53,12 +53,12 @@ def take_cut(archive: PageArchive, records: Iterable[RawRecord], instant: dateti
                 ).known
             },
         )
-        stage(cursor, batch_id, 0, events, _NOTHING_PARKED)
+        staged = stage(cursor, batch_id, 0, events, _NOTHING_PARKED)
     log = list(to_events(events, archive.domain))
     pages = [write_page(archive, log, EnumPageReason.INGEST)] if log else []
     account = CutAccount(len(log), 0, sum(event.duplicate for event in log))
     cut = Cut(closed_before=head, instant=instant, ranges={}, cursors={}, topic_ids={})
-    archive.index.commit_cut(cut, batch_id, pages, account, [])
+    archive.index.commit_cut(cut, batch_id, pages, account, [], staged)
     return account
 
 
