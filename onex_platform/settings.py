@@ -243,6 +243,9 @@ class PipelineSettings(_Group):
         20, description="a run that is caught up waits this long for more before it ends"
     )
     poll_seconds: Seconds = Field(0.5, description="pause between looks while a run lingers")
+    fold_events: int = Field(
+        2_000_000, ge=1, description="a batch of the fold ends with the cut that makes it so large"
+    )
     clock_seconds: Seconds = Field(
         5, description="time between two looks at the deadlines while a run lasts"
     )

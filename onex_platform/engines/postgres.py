@@ -38,6 +38,7 @@ __all__ = [
     "copy_rows",
     "database_address",
     "fetch_one",
+    "lift_statement_limit",
     "open_engine",
     "session_arguments",
     "session_lock",

@@ -15,8 +15,14 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 from sqlalchemy import Engine
 
-from onex_platform.domain.order import moment_of
-from onex_platform.engines.postgres import Cursor, stream, transaction
+from onex_platform.domain.order import moment_of, position_at
+from onex_platform.engines.postgres import (
+    Cursor,
+    fetch_one,
+    lift_statement_limit,
+    stream,
+    transaction,
+)
 from onex_platform.engines.staging import RowCounts
 from onex_platform.errors import ConfigurationError, OnexError
 from onex_platform.pages import inbox
@@ -118,6 +124,20 @@ class PageIndex:
             cursor.execute("SELECT head FROM logs WHERE domain = %s", (self.domain,))
             row = cursor.fetchone()
         return BEGINNING if row is None else row.head.astimezone(UTC)
+
+    def end_of_batch(self, start: int, events: int) -> int:
+        """Where the cut ends with which so many events have come since `start`; else the head."""
+        with transaction(self._engine, self._breaker) as cursor:
+            row = fetch_one(
+                cursor,
+                "SELECT coalesce((SELECT instant FROM ("
+                "  SELECT instant, sum(archived) OVER (ORDER BY instant) AS events"
+                "  FROM log_cuts WHERE domain = %(domain)s AND instant > %(start)s) AS cuts"
+                " WHERE events >= %(events)s ORDER BY instant LIMIT 1), head) AS moment"
+                " FROM logs WHERE domain = %(domain)s",
+                {"domain": self.domain, "start": moment_of(start), "events": events},
+            )
+        return position_at(row.moment)
 
     def cursors(self) -> dict[Place, int]:
         """The next offset of each input partition."""
@@ -236,6 +256,7 @@ class PageIndex:
     ) -> None:
         """Make the cut part of the log, with what its tasks staged, in one transaction."""
         with transaction(self._engine, self._breaker) as cursor:
+            lift_statement_limit(cursor)
             self._move_head(cursor, cut)
             if not account.archived and not account.parked:
                 return  # nothing came in: the head moves on, and that is all

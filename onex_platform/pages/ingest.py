@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules
-from onex_platform.engines.postgres import open_engine, transaction
+from onex_platform.engines.postgres import lift_statement_limit, open_engine, transaction
 from onex_platform.engines.spark import kafka_options
 from onex_platform.errors import InfraUnavailableError
 from onex_platform.faults import effect
@@ -319,6 +319,7 @@ def _write_task(
     breaker = shared_breaker("PostgreSQL", job.settings.breaker)
     try:
         with transaction(engine, breaker) as cursor:
+            lift_statement_limit(cursor)
 
             def known_ids(ids: list[bytes]) -> set[bytes]:
                 answer = recall(cursor, job.domain, [UUID(bytes=item) for item in ids])

@@ -12,7 +12,7 @@ from onex_platform.pages.archive import PageArchive
 from onex_platform.projections import checks, proof
 from onex_platform.projections.history import HOUR, write_hour
 from onex_platform.projections.rebuild import open_rebuild
-from onex_platform.projections.reducer import FoldedBatch, fold_log, policy_of
+from onex_platform.projections.reducer import FoldedBatch, fold_to_head, policy_of
 from onex_platform.projections.replaying import Scope
 from onex_platform.projections.scopes import parse_moment, scope_of
 from onex_platform.settings import Settings
@@ -70,11 +70,8 @@ def registration_projections(
     spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
 ) -> dg.MaterializeResult[None]:
     """The registry: what the log says of each node, folded up to the log's head."""
-    policy = policy_of(archive.settings)
-    while True:
-        batch = fold_log(spark.spark_session, archive, datetime.now(UTC), policy)
-        if batch is None or batch.committed:  # else a rival was first: go on from where it stopped
-            return dg.MaterializeResult(metadata={} if batch is None else _numbers(batch))
+    batches = fold_to_head(spark.spark_session, archive, policy_of(archive.settings))
+    return dg.MaterializeResult(metadata=_numbers(batches) if batches else {})
 
 
 def _history(settings: Settings) -> dg.AssetsDefinition:
@@ -162,10 +159,11 @@ def rebuild_registration() -> None:
     rebuild_rows()
 
 
-def _numbers(batch: FoldedBatch) -> dict[str, int | str]:
+def _numbers(batches: list[FoldedBatch]) -> dict[str, int | str]:
     return {
-        "folded up to": moment_of(batch.end).isoformat(),
-        "facts": batch.facts,
-        "rows": batch.written.rows,
-        **{outcome.value: batch.outcomes[outcome] for outcome in EnumOutcome},
+        "folded up to": moment_of(batches[-1].end).isoformat(),
+        "batches": len(batches),
+        "facts": sum(batch.facts for batch in batches),
+        "rows": sum(batch.written.rows for batch in batches),
+        **{o.value: sum(batch.outcomes[o] for batch in batches) for o in EnumOutcome},
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
@@ -23,7 +23,7 @@ from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres import open_engine, transaction
+from onex_platform.engines.postgres import lift_statement_limit, open_engine, transaction
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive, durations
 from onex_platform.pages.format import EnumPageReason, PageWriter
@@ -44,6 +44,7 @@ from onex_platform.projections import accounts, handover
 from onex_platform.projections.cursors import fold_position, move_fold_cursor
 from onex_platform.projections.kernel import BucketFold
 from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform.projections.replaying import folded_to
 from onex_platform.projections.rows import Written
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
@@ -97,10 +98,14 @@ def fold_log(
     now: datetime,
     policy: RegistrationPolicy | None,
 ) -> FoldedBatch | None:
-    """Fold what the log has beyond the rows; None if there is nothing."""
+    """Fold what the log has beyond the rows; None if there is nothing.
+
+    A batch ends where a cut ends: with the first one that brings it to the settings' size. So the
+    rows do not depend on that size, and a backlog becomes batches that can be committed.
+    """
     with transaction(archive.engine, archive.breaker) as cursor:
         start = fold_position(cursor, archive.domain)
-    end = position_at(archive.index.head())
+    end = archive.index.end_of_batch(start, archive.settings.pipeline.fold_events)
     if end <= start:
         return None
     pages = tuple(
@@ -132,6 +137,19 @@ def fold_log(
         return _commit(archive, job, reports)
 
 
+def fold_to_head(
+    spark: SparkSession, archive: PageArchive, policy: RegistrationPolicy | None
+) -> list[FoldedBatch]:
+    """Fold up to where the log's head stands now; the batches that were committed for that."""
+    head = position_at(archive.index.head())
+    batches = []
+    while folded_to(archive) < head:
+        batch = fold_log(spark, archive, datetime.now(UTC), policy)
+        if batch is not None and batch.committed:  # else a rival was first: go on behind it
+            batches.append(batch)
+    return batches
+
+
 def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBatch:
     outcomes = Counter(
         {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
@@ -139,6 +157,7 @@ def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBat
     facts = sum(report.facts for report in reports)
     pages = reported_pages(reports)
     with transaction(archive.engine, archive.breaker) as cursor:
+        lift_statement_limit(cursor)
         if not move_fold_cursor(cursor, job.domain, job.start, job.end):
             cursor.connection.rollback()
             return FoldedBatch(False, job.start, job.end, Counter(), 0, Written())
@@ -179,6 +198,7 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
     try:
         fold = _fold_bucket(job, store, reader, buckets[0] if len(buckets) == 1 else None)
         with transaction(engine, breaker) as cursor:
+            lift_statement_limit(cursor)
             _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
             staged = handover.hand_over(
                 cursor,

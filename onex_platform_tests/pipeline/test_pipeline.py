@@ -188,6 +188,25 @@ def test_a_heartbeat_without_registration_is_answered_once_per_interval(
         require_live_equals_replay(archive)
 
 
+def test_a_run_folds_a_backlog_in_as_many_batches_as_it_takes(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    pipeline = pipeline_settings.pipeline.model_copy(update={"fold_events": 1})
+    settings = pipeline_settings.model_copy(update={"pipeline": pipeline})
+    with open_archive(settings) as archive:
+        for number in range(3):
+            send(settings, [sent(Kind.NODE_INTROSPECTION, f"early-{number}")])
+            close_before(spark, archive, datetime.now(UTC))
+        account = drained(spark, archive)
+        assert account.caught_up
+        assert account.outcomes.total() == 9
+        assert len(rows_of(archive)) == 3
+        with transaction(archive.engine, archive.breaker) as cursor:
+            [(batches,)] = cursor.execute("SELECT count(*) FROM batch_outcomes").fetchall()
+        assert batches == 3
+        require_live_equals_replay(archive)
+
+
 def test_no_cut_ends_after_the_instant_it_was_given(
     spark: SparkSession, pipeline_settings: Settings
 ) -> None:

@@ -120,6 +120,35 @@ def test_a_table_that_was_emptied_before_the_commit_is_noticed(
         require_whole(archive, count)
 
 
+# Refuses to be written to under a time limit.
+_UNHURRIED = """
+    CREATE OR REPLACE FUNCTION be_unhurried() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF current_setting('statement_timeout') <> '0' THEN
+            RAISE '% is written under a time limit', TG_TABLE_NAME;
+        END IF;
+        RETURN NULL;
+    END $$"""
+
+
+def test_statements_that_grow_with_a_batch_have_no_time_limit(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    """A batch that once took too long would be larger the next time."""
+    count = send_some(pipeline_settings)
+    written = ("event_ledger", "parked_records", "registration_projections", "outbox")
+    with open_archive(pipeline_settings) as archive:
+        with transaction(archive.engine, archive.breaker) as cursor:
+            cursor.execute(_UNHURRIED)
+            for table in (*staging.TABLES, *handover.TABLES, *written):
+                cursor.execute(
+                    f"CREATE TRIGGER unhurried BEFORE INSERT OR DELETE ON {table}"
+                    " EXECUTE FUNCTION be_unhurried()"
+                )
+        drain_quickly(spark, archive)
+        require_whole(archive, count)
+
+
 @pytest.fixture
 def fragile_settings(stack_settings: Settings, tmp_path: Path) -> Iterator[Settings]:
     """The shared broker, and a PostgreSQL of the test's own."""

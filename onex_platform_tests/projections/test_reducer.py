@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -18,10 +19,11 @@ from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.states import EnumNodeType
 from onex_platform.pages import compaction
 from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.pages.index import CutAccount
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.projections.reducer import fold_log
+from onex_platform.projections.reducer import FoldedBatch, fold_log
 from onex_platform.projections.replaying import folded_to
-from onex_platform.settings import PagesSettings, Settings
+from onex_platform.settings import PagesSettings, PipelineSettings, Settings
 from onex_platform_tests.domain.builders import START, at
 from onex_platform_tests.domain.histories import Run, records, run_in_cuts
 from onex_platform_tests.projections.logs import Rows, log_of, place, take_cut
@@ -70,17 +72,28 @@ def fold_live(
     spark: SparkSession, archive: PageArchive, history: list[RawRecord], instants: set[int]
 ) -> Counter[str]:
     outcomes: Counter[str] = Counter()
+    for _ in take_cuts(archive, history, instants):
+        [batch] = fold_all(spark, archive)
+        outcomes += batch.outcomes
+    return outcomes
+
+
+def take_cuts(
+    archive: PageArchive, history: list[RawRecord], instants: set[int]
+) -> Iterator[CutAccount]:
     rest = history
     for instant in [*sorted(instants), END]:
         moment = at(instant)
         before = [item for item in rest if item.timestamp is not None and item.timestamp < moment]
         rest = [item for item in rest if item not in before]
-        take_cut(archive, before, moment)
-        batch = fold_log(spark, archive, START, POLICY)
-        assert batch is not None
-        assert batch.committed
-        outcomes += batch.outcomes
-    return outcomes
+        yield take_cut(archive, before, moment)
+
+
+def fold_all(spark: SparkSession, archive: PageArchive) -> list[FoldedBatch]:
+    """Fold what the log has, in as many batches as the settings want."""
+    batches = list(iter(lambda: fold_log(spark, archive, START, POLICY), None))
+    assert all(batch.committed for batch in batches)
+    return batches
 
 
 def live_rows(archive: PageArchive) -> dict[EntityKey, object]:
@@ -134,3 +147,26 @@ def test_on_two_hundred_partitions_as_well(
 ) -> None:
     # Many tasks take their time; test_replaying replays a log that is not compacted on as many.
     agree_on_spark(spark, log_settings, 200, history, instants, replays_before=False)
+
+
+@given(history=histories, instants=st.sets(st.integers(1, 1500), min_size=6, max_size=8))
+@settings(few, max_examples=2)
+def test_a_backlog_folded_in_many_batches_comes_to_the_rows_of_one(
+    spark: SparkSession, log_settings: Settings, history: list[RawRecord], instants: set[int]
+) -> None:
+    expected = run_in_cuts(history, instants, POLICY, START)
+    sizes = []
+    for most in (1, 12, 10**6):
+        own = log_settings.model_copy(update={"pipeline": PipelineSettings(fold_events=most)})
+        with open_archive(own, f"registration-{next(_numbers)}") as archive:
+            filled = [cut for cut in take_cuts(archive, history, instants) if cut.archived]
+            folded = [b for b in fold_all(spark, archive) if b.outcomes]
+            sizes.append(len(folded))
+            outcomes = sum((batch.outcomes for batch in folded), Counter[str]())
+            assert {outcome.value: n for outcome, n in outcomes.items() if n} == expected.outcomes
+            rows = rows_in(archive, expected)
+            assert live_rows(archive) == {key: row.domain_columns() for key, row in rows.items()}
+            assert log_of(archive) == log_in(archive, expected)
+    # A batch ends with a cut: no smaller than that, and no larger than it must be.
+    assert (sizes[0], sizes[-1]) == (len(filled), 1)
+    assert sizes == sorted(sizes, reverse=True)
