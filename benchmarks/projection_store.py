@@ -47,6 +47,7 @@ from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumOutcome, EnumRegistrationState
 from onex_platform.engines.migrations import migrate
 from onex_platform.engines.postgres import Engine, copy_rows, open_engine, transaction
+from onex_platform.projections.handover import Given
 from onex_platform.projections.projector import ProjectionBatch, ProjectorRegistration
 from onex_platform.projections.rows import (
     LIVENESS_COLUMNS,
@@ -106,7 +107,7 @@ class Bench:
                 end=self.position,
                 read=len(changes),
                 outcomes=Counter({EnumOutcome.APPLIED: len(changes)}),
-                changes=changes,
+                content=Given(changes),
             )
         )
         assert result.committed

@@ -15,6 +15,8 @@ from psycopg import sql
 from onex_platform.engines.postgres import Cursor
 from onex_platform.errors import InfraError
 
+# Under what a staged row stands.
+MARK = {"batch_id": "uuid", "task": "integer"}
 # How many rows stand in each table.
 RowCounts = Mapping[str, int]
 

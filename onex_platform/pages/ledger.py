@@ -7,13 +7,11 @@ an event is either remembered or recognisably too old to be judged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from onex_platform.domain.events import LogEvent
-from onex_platform.domain.ledger import is_ledgered
 from onex_platform.engines.postgres import Cursor, Engine, fetch_one, transaction
 from onex_platform.errors import ConfigurationError
 from onex_platform.resilience import CircuitBreaker
@@ -42,20 +40,15 @@ def recall(cursor: Cursor, domain: str, event_ids: Collection[UUID] = ()) -> Rec
     return Recall(frozenset(row.known or ()), row.floor)
 
 
-def remember(cursor: Cursor, domain: str, events: Iterable[LogEvent]) -> None:
-    """Enter the ids of events that take their place in the log; heartbeats have none to enter."""
-    entering = [event for event in events if is_ledgered(event.kind) and not event.duplicate]
+def enter_staged(cursor: Cursor, domain: str, table: str, batch_id: UUID) -> int:
+    """Enter the ids that wait in the table for their batch's commit; how many were new."""
     cursor.execute(
-        "INSERT INTO event_ledger (event_id, domain, reported_at)"
-        " SELECT id, %(domain)s, reported_at"
-        " FROM unnest(%(ids)s::uuid[], %(times)s::timestamptz[]) AS entering (id, reported_at)"
+        "INSERT INTO event_ledger (event_id, domain, reported_at)"  # noqa: S608 - constant
+        f" SELECT event_id, %s, reported_at FROM {table} WHERE batch_id = %s"
         " ON CONFLICT DO NOTHING",
-        {
-            "domain": domain,
-            "ids": [event.event_id for event in entering],
-            "times": [event.reported_at or event.occurred_at for event in entering],
-        },
+        [domain, batch_id],
     )
+    return cursor.rowcount
 
 
 def prune(

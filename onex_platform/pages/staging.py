@@ -16,6 +16,7 @@ from onex_platform.engines.staging import (
     require_staged,
 )
 from onex_platform.errors import OnexError
+from onex_platform.pages.ledger import enter_staged
 from onex_platform.pages.numbering import ledgered
 
 TABLES = ("staged_ids", "staged_parked")
@@ -57,15 +58,10 @@ def take_staged(cursor: Cursor, batch_id: UUID, domain: str, reported: RowCounts
     count = "SELECT count(*) AS ids FROM staged_ids WHERE batch_id = %s"
     staged = fetch_one(cursor, count, [batch_id])
     require_staged("staged_ids", staged.ids, reported)
-    cursor.execute(
-        "INSERT INTO event_ledger (event_id, domain, reported_at)"
-        " SELECT event_id, %s, reported_at FROM staged_ids WHERE batch_id = %s"
-        " ON CONFLICT DO NOTHING",
-        [domain, batch_id],
-    )
-    if staged.ids != cursor.rowcount:
+    entered = enter_staged(cursor, domain, "staged_ids", batch_id)
+    if staged.ids != entered:
         raise DuplicateAcrossTasksError(
-            f"{staged.ids - cursor.rowcount} event ids of the cut came under two entities."
+            f"{staged.ids - entered} event ids of the cut came under two entities."
         )
     cursor.execute(
         f"INSERT INTO parked_records (domain, generation, {_PARKED})"  # noqa: S608 - constants

@@ -1,32 +1,42 @@
-"""From the reducer's tasks to the transaction that commits their batch.
+"""From whoever folded a batch to the transaction that commits it.
 
-A task leaves its rows, facts and refusals under the batch's id and its own number; one that runs
-again first removes what its earlier attempt left. The driver takes all that tasks reported, or
-nothing.
+A task of the reducer leaves its rows, facts and refusals in tables that all sessions see, under the
+batch's id and its own number; one that runs again first removes what its earlier attempt left. What
+a caller has in hand is left in tables of the session with the same columns. From there on both are
+the same: all that was reported is taken over, or nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
-from uuid import UUID
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
 from onex_platform.domain import machine
-from onex_platform.domain.batch import RowChange
+from onex_platform.domain.batch import Refusal, RowChange
 from onex_platform.domain.events import LogEvent
 from onex_platform.engines.postgres import Cursor, copy_rows
 from onex_platform.engines.staging import (
+    MARK,
     RowCounts,
     clear_staging,
     discard_attempt,
     require_staged,
 )
+from onex_platform.pages.ledger import enter_staged
 from onex_platform.projections.kernel import Refused
-from onex_platform.projections.outbox import envelope_of
-from onex_platform.projections.rows import Written, hand_rows_over, write_handed_rows
+from onex_platform.projections.outbox import envelope_of, queue_staged
+from onex_platform.projections.rows import Span, Written, stage_rows, write_staged_rows
 
-TABLES = ("handed_projections", "handed_liveness", "handed_facts", "handed_refusals")
-_MARK = {"batch_id": "uuid", "task": "integer"}
+_PARTS = ("projections", "liveness", "facts", "refusals")
+_HANDED, _GIVEN = "handed", "given"
+TABLES = tuple(f"{_HANDED}_{part}" for part in _PARTS)
+# Made once per session and emptied by every commit: a table per batch would bloat the catalogue.
+_SESSION_TABLES = ";".join(
+    f"CREATE TEMPORARY TABLE IF NOT EXISTS {_GIVEN}_{part}"
+    f" (LIKE {_HANDED}_{part} INCLUDING DEFAULTS) ON COMMIT DELETE ROWS"
+    for part in _PARTS
+)
 _FACT = {
     "position": "bigint",
     "domain": "text",
@@ -51,6 +61,22 @@ _REFUSAL = {
 }
 
 
+class Given(NamedTuple):
+    """What a batch came to, in its caller's hands."""
+
+    changes: Iterable[RowChange] = ()
+    facts: Iterable[LogEvent] = ()  # to be published
+    refusals: Iterable[Refusal] = ()
+
+
+class Staged(NamedTuple):
+    """What a batch came to, waiting under its id: how many rows in each table."""
+
+    batch_id: UUID
+    rows: RowCounts
+    where: str = _HANDED
+
+
 def hand_over(
     cursor: Cursor,
     batch_id: UUID,
@@ -62,47 +88,55 @@ def hand_over(
 ) -> RowCounts:
     """Leave what a task came to; how many rows in each table."""
     discard_attempt(cursor, TABLES, batch_id, task)
-    mark = (batch_id, task)
-    return {
-        **hand_rows_over(cursor, changes, batch_id, task),
-        "handed_facts": copy_rows(
-            cursor, "handed_facts", _MARK | _FACT, ((*mark, *_fact(fact)) for fact in facts)
-        ),
-        "handed_refusals": copy_rows(
-            cursor,
-            "handed_refusals",
-            _MARK | _REFUSAL,
-            ((*mark, *_refusal(domain, item)) for item in refused),
-        ),
-    }
+    refusals = (_refused_run(domain, item) for item in refused)
+    return _stage(cursor, _HANDED, batch_id, task, changes, facts, refusals)
 
 
-def take_over(cursor: Cursor, batch_id: UUID, domain: str, reported: RowCounts) -> Written:
-    """Write everything that the batch's tasks handed over, in the caller's transaction."""
-    written = write_handed_rows(cursor, batch_id, reported)
-    refusal = ", ".join(_REFUSAL)
-    batch = {"batch": batch_id, "domain": domain}
+def give(cursor: Cursor, given: Given) -> Staged:
+    """Leave what a caller has in hand to its own transaction."""
+    cursor.execute(_SESSION_TABLES)
+    batch_id, refusals = uuid4(), map(_refused_event, given.refusals)
+    rows = _stage(cursor, _GIVEN, batch_id, 0, given.changes, given.facts, refusals)
+    return Staged(batch_id, rows, _GIVEN)
+
+
+def take_over(cursor: Cursor, staged: Staged, span: Span) -> Written:
+    """Write everything that waits for the batch, in the caller's transaction."""
+    batch_id, reported, where = staged
+    written = write_staged_rows(cursor, where, batch_id, reported, span)
+    facts, refusals = f"{where}_facts", f"{where}_refusals"
+    require_staged(facts, queue_staged(cursor, facts, batch_id), reported)
+    enter_staged(cursor, span.domain, facts, batch_id)
+    columns = ", ".join(_REFUSAL)
     cursor.execute(
-        "INSERT INTO outbox (entry, domain, entity_id, event_kind, event_id, event_key, envelope)"
-        " SELECT 'event', domain, entity_id, event_kind, event_id, event_key, envelope"
-        " FROM handed_facts WHERE batch_id = %(batch)s ORDER BY position, entity_id",
-        batch,
+        f"INSERT INTO illegal_events ({columns})"  # noqa: S608 - constants
+        f" SELECT {columns} FROM {refusals} WHERE batch_id = %s",
+        [batch_id],
     )
-    require_staged("handed_facts", cursor.rowcount, reported)
-    cursor.execute(
-        "INSERT INTO event_ledger (event_id, domain, reported_at)"
-        " SELECT event_id, %(domain)s, reported_at FROM handed_facts WHERE batch_id = %(batch)s"
-        " ON CONFLICT DO NOTHING",
-        batch,
-    )
-    cursor.execute(
-        f"INSERT INTO illegal_events ({refusal})"  # noqa: S608 - constant columns
-        f" SELECT {refusal} FROM handed_refusals WHERE batch_id = %(batch)s",
-        batch,
-    )
-    require_staged("handed_refusals", cursor.rowcount, reported)
-    clear_staging(cursor, TABLES, batch_id)
+    require_staged(refusals, cursor.rowcount, reported)
+    if where == _HANDED:
+        clear_staging(cursor, TABLES, batch_id)
     return written
+
+
+def _stage(
+    cursor: Cursor,
+    where: str,
+    batch_id: UUID,
+    task: int,
+    changes: Iterable[RowChange],
+    facts: Iterable[LogEvent],
+    refusals: Iterable[tuple[Any, ...]],
+) -> RowCounts:
+    def copy(part: str, columns: dict[str, str], rows: Iterable[tuple[Any, ...]]) -> RowCounts:
+        table, marked = f"{where}_{part}", ((batch_id, task, *row) for row in rows)
+        return {table: copy_rows(cursor, table, MARK | columns, marked)}
+
+    return {
+        **stage_rows(cursor, where, changes, batch_id, task),
+        **copy("facts", _FACT, map(_fact, facts)),
+        **copy("refusals", _REFUSAL, refusals),
+    }
 
 
 def _fact(fact: LogEvent) -> tuple[Any, ...]:
@@ -114,11 +148,27 @@ def _fact(fact: LogEvent) -> tuple[Any, ...]:
         fact.event_id,
         fact.node_id,
         envelope_of(fact),
-        fact.reported_at,
+        fact.reported_at or fact.occurred_at,
     )
 
 
-def _refusal(domain: str, refused: Refused) -> tuple[Any, ...]:
+def _refused_event(refusal: Refusal) -> tuple[Any, ...]:
+    event = refusal.event
+    return (
+        event.entity.entity_id,
+        event.entity.domain,
+        event.position,
+        refusal.outcome,
+        refusal.reason,
+        event.event_id,
+        event.kind,
+        event.tenant,
+        event.occurred_at,
+        1,
+    )
+
+
+def _refused_run(domain: str, refused: Refused) -> tuple[Any, ...]:
     event = refused.event
     outcome, reason = machine.VERDICTS[refused.verdict]
     known = refused.state != machine.UNKNOWN

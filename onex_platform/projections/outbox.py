@@ -16,16 +16,6 @@ from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one
 
 SOURCE = "onex-platform"
 
-_EVENT = {
-    "entry": "text",
-    "domain": "text",
-    "entity_id": "uuid",
-    "event_kind": "text",
-    "event_id": "uuid",
-    "event_key": "text",
-    "envelope": "jsonb",
-}
-
 _ROW = {"entry": "text", "domain": "text", "entity_id": "uuid", "row_version": "bigint"}
 
 # Removes the oldest entries for the snapshot topic. Found again by their place, which can't change
@@ -44,9 +34,16 @@ class Waiting(NamedTuple):
     events: int
 
 
-def queue_events(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
-    """Queue the registry's own events; how many."""
-    return copy_rows(cursor, "outbox", _EVENT, map(_event_entry, facts))
+def queue_staged(cursor: Cursor, table: str, batch_id: UUID) -> int:
+    """Queue the registry's own events that wait in the table, in the log's order; how many."""
+    cursor.execute(
+        "INSERT INTO outbox"  # noqa: S608 - constant
+        " (entry, domain, entity_id, event_kind, event_id, event_key, envelope)"
+        " SELECT 'event', domain, entity_id, event_kind, event_id, event_key, envelope"
+        f" FROM {table} WHERE batch_id = %s ORDER BY position, entity_id",
+        [batch_id],
+    )
+    return cursor.rowcount
 
 
 def queue_rows(cursor: Cursor, domain: str, rows: Iterable[tuple[str, UUID, int]]) -> int:
@@ -91,17 +88,4 @@ def envelope_of(fact: LogEvent) -> ModelEventEnvelope:
         schema_version=UPCASTERS.current_version(fact.kind),
         tenant=fact.tenant,
         payload=fact.payload.model_dump(mode="json", exclude_none=True),
-    )
-
-
-def _event_entry(fact: LogEvent) -> tuple[Any, ...]:
-    entity = fact.entity
-    return (
-        "event",
-        entity.domain,
-        entity.entity_id,
-        fact.kind,
-        fact.event_id,
-        fact.node_id,
-        envelope_of(fact),
     )

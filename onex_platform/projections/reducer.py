@@ -2,8 +2,8 @@
 
 Pages are bucketed by entity, so a task takes its buckets' row groups straight from the store: the
 history is never shuffled. Each task folds, decides, writes a page with what was decided, and hands
-rows over through PostgreSQL; the driver then commits the batch in one transaction, and only there
-does anything of it become visible.
+rows over through PostgreSQL; the driver then hands the batch to the projector, which commits it in
+one transaction, and only there does anything of it become visible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from onex_platform.engines.postgres import lift_statement_limit, open_engine, tr
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive, durations
 from onex_platform.pages.format import EnumPageReason, PageWriter
-from onex_platform.pages.index import insert_pages
 from onex_platform.pages.ingest import ArrowTask, spark_type
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.replay import PageRef, read_chunk, worthwhile_chunks
@@ -40,9 +39,11 @@ from onex_platform.pages.reports import (
 )
 from onex_platform.pages.schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
 from onex_platform.pages.store import PageStore
-from onex_platform.projections import accounts, handover
-from onex_platform.projections.cursors import fold_position, move_fold_cursor
+from onex_platform.projections import handover
+from onex_platform.projections.cursors import fold_position
+from onex_platform.projections.handover import Staged
 from onex_platform.projections.kernel import BucketFold
+from onex_platform.projections.projector import ProjectionBatch, ProjectorRegistration
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.replaying import folded_to
 from onex_platform.projections.rows import Written
@@ -155,25 +156,21 @@ def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBat
         {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
     )
     facts = sum(report.facts for report in reports)
-    pages = reported_pages(reports)
-    with transaction(archive.engine, archive.breaker) as cursor:
-        lift_statement_limit(cursor)
-        if not move_fold_cursor(cursor, job.domain, job.start, job.end):
-            cursor.connection.rollback()
-            return FoldedBatch(False, job.start, job.end, Counter(), 0, Written())
-        staged = staged_rows(reports, handover.TABLES)
-        written = handover.take_over(cursor, job.batch_id, job.domain, staged)
-        insert_pages(cursor, pages)
-        if outcomes.total():
-            accounts.record_outcomes(
-                cursor,
-                job.domain,
-                start=job.start,
-                end=job.end,
-                read=outcomes.total(),
-                outcomes=outcomes,
-            )
-    return FoldedBatch(True, job.start, job.end, outcomes, facts, written)
+    projector = ProjectorRegistration(archive.engine, archive.settings, archive.breaker)
+    result = projector.persist_batch(
+        ProjectionBatch(
+            domain=job.domain,
+            start=job.start,
+            end=job.end,
+            read=outcomes.total(),
+            outcomes=outcomes,
+            content=Staged(job.batch_id, staged_rows(reports, handover.TABLES)),
+            pages=reported_pages(reports),
+        )
+    )
+    if not result.committed:
+        return FoldedBatch(False, job.start, job.end, Counter(), 0, Written())
+    return FoldedBatch(True, job.start, job.end, outcomes, facts, result.written)
 
 
 def _folder(job: FoldJob) -> ArrowTask:

@@ -8,17 +8,15 @@ begins where the last one ended, and a single `persist` writes both parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
-
-from psycopg import sql
 
 from onex_platform.domain.batch import RowChange
 from onex_platform.engines.postgres import Cursor, copy_rows, fetch_one
-from onex_platform.engines.staging import RowCounts, require_staged
+from onex_platform.engines.staging import MARK, RowCounts, require_staged
 
 _KEY = {"entity_id": "uuid", "domain": "text"}
 _POSITION = {"last_applied_sequence": "bigint"}
@@ -69,14 +67,12 @@ def _replaced(columns: Iterable[str]) -> str:
     return _names(f"{name} = excluded.{name}" for name in columns if name not in _KEY)
 
 
-# Made once per session and emptied by every commit: a table per batch would bloat the catalogue.
-_STAGING = f"""
-    CREATE TEMPORARY TABLE IF NOT EXISTS staged_projections ON COMMIT DELETE ROWS
-        AS SELECT {_names(WIDE_COLUMNS)} FROM registration_projections WITH NO DATA;
-    CREATE TEMPORARY TABLE IF NOT EXISTS staged_liveness ON COMMIT DELETE ROWS
-        AS SELECT {_names(LIVENESS_COLUMNS)} FROM registration_liveness WITH NO DATA"""  # noqa: S608
+_INSIDE = (
+    "(domain = %(domain)s"
+    " AND last_applied_sequence >= %(start)s AND last_applied_sequence < %(end)s)"
+)
 
-# `{wide}` and `{liveness}` say where the rows wait: in this session, or handed over by a batch.
+# `{wide}` and `{liveness}` say where the rows wait: in tables of all sessions, or of this one.
 # In the order of their keys, neighbours in the indexes are written together: a fifth less work.
 _WRITE = f"""
     WITH wide AS (
@@ -107,8 +103,24 @@ _WRITE = f"""
     SELECT
         (SELECT count(*) FROM wide) AS rows,
         (SELECT count(*) FROM liveness) AS liveness,
-        (SELECT count(*) FROM {{wide}}) AS staged_rows,
-        (SELECT count(*) FROM {{liveness}}) AS staged_liveness"""  # noqa: S608
+        *
+    FROM (
+        SELECT count(*) AS staged_rows, count(*) FILTER (WHERE NOT {_INSIDE}) AS strange_rows
+        FROM {{wide}}
+    ) AS staged_wide, (
+        SELECT
+            count(*) AS staged_liveness,
+            count(*) FILTER (WHERE NOT {_INSIDE}) AS strange_liveness
+        FROM {{liveness}}
+    ) AS staged_liveness"""  # noqa: S608
+
+
+class Span(NamedTuple):
+    """A part of a log: the positions from `start` on and below `end`."""
+
+    domain: str
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,59 +132,59 @@ class Written:
     stale: int = 0
 
 
-def write_rows(cursor: Cursor, changes: Iterable[RowChange]) -> Written:
-    """Write each change's touched parts, unless newer ones stand there, and queue what changed."""
-    cursor.execute(_STAGING)
-    staged = _stage(cursor, changes, "staged_projections", "staged_liveness", {})
-    return _write(cursor, staged, "staged_projections", "staged_liveness")
-
-
-def hand_rows_over(
-    cursor: Cursor, changes: Iterable[RowChange], batch_id: UUID, task: int
+def stage_rows(
+    cursor: Cursor, where: str, changes: Iterable[RowChange], batch_id: UUID, task: int
 ) -> RowCounts:
-    """Leave a task's rows for the transaction that commits its batch; how many in each table."""
-    mark = {"batch_id": ("uuid", batch_id), "task": ("integer", task)}
-    return _stage(cursor, changes, "handed_projections", "handed_liveness", mark)
-
-
-def write_handed_rows(cursor: Cursor, batch_id: UUID, reported: RowCounts) -> Written:
-    """Write the rows that a batch's tasks handed over, like `write_rows`."""
-    ours = sql.SQL(" WHERE batch_id = {}").format(batch_id).as_string(cursor)
-    return _write(cursor, reported, "handed_projections", "handed_liveness", ours)
-
-
-def _stage(
-    cursor: Cursor,
-    changes: Iterable[RowChange],
-    wide: str,
-    liveness: str,
-    mark: Mapping[str, tuple[str, Any]],
-) -> RowCounts:
+    """Stage each change's touched parts; how many rows in each table."""
     changes = list(changes)
-    types = {name: kind for name, (kind, _) in mark.items()}
-    values = tuple(value for _, value in mark.values())
+    wide, liveness = _tables(where)
     return {
         wide: copy_rows(
             cursor,
             wide,
-            {**types, **WIDE_COLUMNS},
-            ((*values, *wide_values(change.row)) for change in changes if change.wide),
+            MARK | WIDE_COLUMNS,
+            ((batch_id, task, *wide_values(change.row)) for change in changes if change.wide),
         ),
         liveness: copy_rows(
             cursor,
             liveness,
-            {**types, **LIVENESS_COLUMNS},
-            ((*values, *liveness_values(change.row)) for change in changes if change.liveness),
+            MARK | LIVENESS_COLUMNS,
+            (
+                (batch_id, task, *liveness_values(change.row))
+                for change in changes
+                if change.liveness
+            ),
         ),
     }
 
 
-def _write(cursor: Cursor, staged: RowCounts, wide: str, liveness: str, which: str = "") -> Written:
-    written = fetch_one(cursor, _WRITE.format(wide=wide + which, liveness=liveness + which))
-    require_staged(wide, written.staged_rows, staged)
-    require_staged(liveness, written.staged_liveness, staged)
-    return Written(
-        rows=written.rows,
-        liveness=written.liveness,
-        stale=written.staged_rows + written.staged_liveness - written.rows - written.liveness,
+def write_staged_rows(
+    cursor: Cursor, where: str, batch_id: UUID, reported: RowCounts, span: Span
+) -> Written:
+    """Write a batch's staged rows, unless newer ones stand there, and queue what changed.
+
+    Raises if they are not all there, or if one is not of the batch's part of the log: that would
+    break the order of writes.
+    """
+    wide, liveness = _tables(where)
+    ours = " WHERE batch_id = %(batch)s"
+    found = fetch_one(
+        cursor,
+        _WRITE.format(wide=wide + ours, liveness=liveness + ours),
+        {"batch": batch_id, **span._asdict()},
     )
+    require_staged(wide, found.staged_rows, reported)
+    require_staged(liveness, found.staged_liveness, reported)
+    if strangers := found.strange_rows + found.strange_liveness:
+        raise ValueError(
+            f"{strangers} rows are not of {span.domain!r}, positions {span.start} up to {span.end}"
+        )
+    return Written(
+        rows=found.rows,
+        liveness=found.liveness,
+        stale=found.staged_rows + found.staged_liveness - found.rows - found.liveness,
+    )
+
+
+def _tables(where: str) -> tuple[str, str]:
+    return f"{where}_projections", f"{where}_liveness"

@@ -11,10 +11,10 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import Parked, admit
 from onex_platform.engines.postgres import open_engine
 from onex_platform.errors import ConfigurationError, InfraTimeoutError
-from onex_platform.pages.ledger import Recall, prune, recall, remember
+from onex_platform.pages.ledger import Recall, prune, recall
 from onex_platform.settings import Settings
 from onex_platform_tests.domain.builders import RULES, Kind, at, event, number_id, record
-from onex_platform_tests.projections.stored import Store
+from onex_platform_tests.projections.stored import Store, enter_ids
 
 pytestmark = pytest.mark.servers
 
@@ -24,7 +24,7 @@ DAY = timedelta(days=1)
 
 def enter(store: Store, *events: LogEvent) -> None:
     with store.transaction() as cursor:
-        remember(cursor, DOMAIN, events)
+        enter_ids(cursor, DOMAIN, events)
 
 
 def asked(store: Store, *numbers: int, domain: str = DOMAIN) -> Recall:

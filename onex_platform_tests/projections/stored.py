@@ -7,18 +7,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from onex_platform.domain.batch import BatchFold, Decider, fold_batch
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.domain.intake import Parked, RawRecord, admit
+from onex_platform.domain.intake import RawRecord, admit
 from onex_platform.domain.ledger import mark_duplicates
 from onex_platform.domain.order import number, position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.postgres import Cursor, Engine, open_engine, transaction
 from onex_platform.pages import ledger
+from onex_platform.pages.schema import PARKED_SCHEMA, to_table
+from onex_platform.pages.staging import stage
+from onex_platform.projections import outbox
 from onex_platform.projections.cursors import fold_position
+from onex_platform.projections.handover import Given, give
 from onex_platform.projections.projector import (
     BatchResult,
     ProjectionBatch,
@@ -103,22 +107,32 @@ class Store:
         closed_before: datetime = START_OF_LOG,
         decider: Decider | None = None,
     ) -> tuple[BatchFold, BatchResult]:
-        """The pipeline without Kafka and pages: intake, ledger, fold, one transaction."""
+        """The pipeline without Kafka and pages: intake, ledger, fold, projector."""
         admitted = [admit(record, RULES, instant) for record in records]
         events = list(number([e for e in admitted if isinstance(e, LogEvent)], closed_before))
         with self.transaction() as cursor:
             ids = {event.event_id for event in events}
             known = ledger.recall(cursor, REGISTRATION_DOMAIN, ids).known
+            judged = list(mark_duplicates(events, known))
+            enter_ids(cursor, REGISTRATION_DOMAIN, judged)
         rows = self.reader.get_many({event.entity.entity_id for event in events})
-        fold = fold_batch(rows, mark_duplicates(events, known), decider)
-        batch = ProjectionBatch.of_fold(
-            REGISTRATION_DOMAIN,
-            fold,
-            start=position_at(closed_before),
-            end=position_at(instant),
-            parked=[item for item in admitted if isinstance(item, Parked)],
-        )
+        fold = fold_batch(rows, judged, decider)
+        start, end = position_at(closed_before), position_at(instant)
+        batch = ProjectionBatch.of_fold(REGISTRATION_DOMAIN, fold, start=start, end=end)
         return fold, self.projector.persist_batch(batch)
+
+
+def enter_ids(cursor: Cursor, domain: str, events: Iterable[LogEvent]) -> None:
+    """Put the ids of events that take their place in the log into its ledger, as ingest does."""
+    batch_id = uuid4()
+    stage(cursor, batch_id, 0, to_table(events), PARKED_SCHEMA.empty_table())
+    ledger.enter_staged(cursor, domain, "staged_ids", batch_id)
+
+
+def queue_events(cursor: Cursor, facts: Iterable[LogEvent]) -> None:
+    """Let facts wait for Kafka, as a batch does."""
+    staged = give(cursor, Given(facts=facts))
+    outbox.queue_staged(cursor, f"{staged.where}_facts", staged.batch_id)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from onex_platform.domain.envelope import parse_envelope, parse_payload
 from onex_platform.pages import inbox
 from onex_platform.projections import outbox
 from onex_platform_tests.domain.builders import Kind, at, event, number_id
-from onex_platform_tests.projections.stored import Store
+from onex_platform_tests.projections.stored import Store, queue_events
 
 pytestmark = pytest.mark.servers
 
@@ -53,7 +53,7 @@ def test_only_facts_before_the_cut_are_waiting_and_the_oldest_first(store: Store
 
 def test_a_queued_event_is_an_envelope_that_reads_back_as_the_event(store: Store) -> None:
     with store.transaction() as cursor:
-        outbox.queue_events(cursor, [TIMEOUT])
+        queue_events(cursor, [TIMEOUT])
         (entry,) = outbox.pending_events(cursor, DOMAIN, 10)
     assert (entry.event_kind, entry.event_id) == (TIMEOUT.kind, TIMEOUT.event_id)
     assert entry.event_key == TIMEOUT.node_id
@@ -64,9 +64,9 @@ def test_a_queued_event_is_an_envelope_that_reads_back_as_the_event(store: Store
 
 
 def test_the_outbox_keeps_its_order_until_entries_are_acknowledged(store: Store) -> None:
-    facts = [replace(TIMEOUT, event_id=number_id(n)) for n in range(5)]
+    facts = [replace(TIMEOUT, position=n, event_id=number_id(n)) for n in range(5)]
     with store.transaction() as cursor:
-        outbox.queue_events(cursor, facts)
+        queue_events(cursor, facts)
         first, second, *_ = outbox.pending_events(cursor, DOMAIN, 3)
         assert [first.event_id, second.event_id] == [number_id(0), number_id(1)]
         outbox.acknowledge(cursor, DOMAIN, [second.id])

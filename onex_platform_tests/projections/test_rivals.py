@@ -8,14 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 
 from onex_platform.domain.batch import replay
 from onex_platform.domain.events import LogEvent
 from onex_platform.environment import child_environment
-from onex_platform.pages.cursors import CursorMove
 from onex_platform.settings import Settings
 from onex_platform_tests.domain.builders import Kind, State, event, number_id, row
 from onex_platform_tests.projections.stored import EMPTY, Store
@@ -47,18 +45,6 @@ def test_a_rival_batch_changes_nothing_and_is_told_so(
     lost = rival.projector.persist_batch(theirs)
     assert (lost.committed, lost.position) == (False, 5)
     assert store.physical() == before
-
-
-def test_a_batch_whose_input_was_read_by_another_changes_nothing(store: Store) -> None:
-    def consumed(*moves: CursorMove) -> bool:
-        batch = store.folded(
-            [replace(INTROSPECTED, position=store.position())], store.position(), 5
-        )
-        return store.projector.persist_batch(replace(batch, consumed=moves)).committed
-
-    assert not consumed(CursorMove("input", 0, 7, 9))
-    assert store.physical() == EMPTY
-    assert consumed(CursorMove("input", 0, None, 7))
 
 
 def test_two_batches_at_once_are_one_and_a_loser(

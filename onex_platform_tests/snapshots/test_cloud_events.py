@@ -13,9 +13,9 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import RawRecord, admit
 from onex_platform.engines.kafka import end_positions, read_to_end
 from onex_platform.engines.postgres import transaction
-from onex_platform.projections import outbox
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.domain.builders import RULES, Kind, at, event, number_id
+from onex_platform_tests.projections.stored import queue_events
 from onex_platform_tests.snapshots.registry import Registry
 
 pytestmark = pytest.mark.servers
@@ -27,7 +27,7 @@ def test_an_event_carries_the_binding_and_our_intake_takes_it(registry: Registry
     fact = event(Kind.NODE_ACCEPTED, 1, 5, event_id=number_id(77))
     start = end_positions(registry.settings, [TOPIC])
     with transaction(registry.store.engine, registry.store.breaker) as cursor:
-        outbox.queue_events(cursor, [fact])
+        queue_events(cursor, [fact])
     with registry.relay(cloud_events=True) as relay:
         assert relay.publish_pending().events == 1
     [message] = read_to_end(registry.settings, [TOPIC], start)

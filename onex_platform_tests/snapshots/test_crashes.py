@@ -13,11 +13,11 @@ from onex_platform.domain.envelope import parse_envelope
 from onex_platform.engines.kafka import end_positions, read_to_end
 from onex_platform.engines.postgres import transaction
 from onex_platform.environment import child_environment
-from onex_platform.projections import outbox
 from onex_platform.settings import address_variables
 from onex_platform.snapshots.sweep import sweep
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.domain.builders import Kind, event, number_id
+from onex_platform_tests.projections.stored import queue_events
 from onex_platform_tests.snapshots.registry import Registry
 
 pytestmark = pytest.mark.servers
@@ -79,7 +79,7 @@ def test_events_killed_at_any_effect_are_all_there_in_order(
     start = end_positions(registry.settings, [ACCEPTED])
     facts = [event(Kind.NODE_ACCEPTED, n, event_id=number_id(100 + n)) for n in range(5)]
     with transaction(registry.store.engine, registry.store.breaker) as cursor:
-        outbox.queue_events(cursor, facts)
+        queue_events(cursor, facts)
     _run_and_die(registry, f"{moment}:{effect}")
     with registry.relay() as relay:
         relay.publish_pending()

@@ -14,7 +14,6 @@ from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.engines.kafka import end_positions, read_to_end
 from onex_platform.engines.postgres import transaction
 from onex_platform.errors import InfraError
-from onex_platform.projections import outbox
 from onex_platform.snapshots.records import (
     PublishedState,
     RowState,
@@ -25,6 +24,7 @@ from onex_platform.snapshots.relay import RelayAccount, open_relay
 from onex_platform.snapshots.writer import Turn
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.domain.builders import Kind, event, number_id
+from onex_platform_tests.projections.stored import queue_events
 from onex_platform_tests.snapshots.registry import Registry
 
 pytestmark = pytest.mark.servers
@@ -38,7 +38,7 @@ def _queue(registry: Registry, *kinds: Kind, node: int = 1) -> None:
         for number, kind in enumerate(kinds)
     ]
     with transaction(registry.store.engine, registry.store.breaker) as cursor:
-        outbox.queue_events(cursor, facts)
+        queue_events(cursor, facts)
 
 
 def test_changed_rows_become_snapshots_and_closed_rows_tombstones(registry: Registry) -> None:
