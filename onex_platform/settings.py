@@ -34,6 +34,7 @@ from onex_platform.environment import (
     refuse_unknown_variables,
 )
 from onex_platform.errors import ConfigurationError
+from onex_platform.settings_rules import disagreements
 
 Seconds = Annotated[float, Field(gt=0, le=30 * 86400)]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -255,8 +256,7 @@ class DeadlinesSettings(_Group):
     """When silence becomes a fact, and when so much of it is doubted instead."""
 
     enabled: bool | None = Field(
-        None,
-        description="whether timeouts are declared here; unset: if the decider is on",
+        None, description="whether timeouts are declared here; unset: if the decider is on"
     )
     batch_rows: int = Field(1000, ge=1, description="overdue rows judged in one transaction")
     scan_facts: int = Field(
@@ -265,12 +265,11 @@ class DeadlinesSettings(_Group):
     scan_seconds: Seconds = Field(
         2, description="time for each kind of deadline; the next scan goes on where it ended"
     )
-    rescan_seconds: Seconds = Field(
-        10, description="how soon rows are judged again that could not be declared before"
+    turn_seconds: Seconds = Field(
+        15, ge=1, description="a scan that lasts longer is taken for stuck, and others pass it by"
     )
-    gap_seconds: Seconds = Field(
-        120, description="nobody looked for this long: the watch counts as begun anew"
-    )
+    rescan_seconds: Seconds = Field(10, description="when what was not declared is judged again")
+    gap_seconds: Seconds = Field(30, description="nobody looked for so long: the watch begins anew")
     grace_seconds: float = Field(
         90, ge=0, le=86400, description="no timeout is declared this long after a watch began"
     )
@@ -377,16 +376,9 @@ class Settings(BaseSettings):
     stack: StackSettings = Field(default_factory=StackSettings)
 
     @model_validator(mode="after")
-    def _a_statement_outlasts_a_publication(self) -> Self:
-        # Rows are streamed while they are sent: the statement lasts as long as the sending.
-        statement = self.postgres.statement_timeout_seconds
-        publication = self.snapshots.transaction_seconds
-        if statement <= publication:
-            raise ValueError(
-                f"ONEX_POSTGRES_STATEMENT_TIMEOUT_SECONDS={statement:g} must exceed "
-                f"ONEX_SNAPSHOTS_TRANSACTION_SECONDS={publication:g}; "
-                "a publication would be cut off while it may still succeed"
-            )
+    def _groups_agree(self) -> Self:
+        for disagreement in disagreements(self):
+            raise ValueError(disagreement)
         return self
 
 

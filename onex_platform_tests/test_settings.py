@@ -135,6 +135,15 @@ def test_what_is_not_even_an_address_is_not_shown_at_all(
             {"ONEX_SNAPSHOTS_TRANSACTION_SECONDS": "60"},
             "ONEX_POSTGRES_STATEMENT_TIMEOUT_SECONDS=60 must exceed",
         ),
+        (
+            {"ONEX_DEADLINES_GAP_SECONDS": "31"},
+            "at most half of ONEX_REGISTRATION_FIRST_LIVENESS_SECONDS=60",
+        ),
+        (
+            {"ONEX_REGISTRATION_HEARTBEAT_LIVENESS_SECONDS": "59"},
+            "ONEX_DEADLINES_GAP_SECONDS=30 must be at most half",
+        ),
+        ({"ONEX_DEADLINES_GAP_SECONDS": "5"}, "must exceed ONEX_PIPELINE_CLOCK_SECONDS=5"),
     ],
 )
 def test_settings_that_only_make_sense_together_name_each_other(

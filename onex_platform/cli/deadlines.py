@@ -57,7 +57,8 @@ def status_command(as_json: bool) -> None:
         }
     if as_json:
         lists = {name: [item._asdict() for item in items] for name, items in parts.items()}
-        _echo_json(dict(found.verdict.metadata) | lists | {"verdict": found.verdict.description})
+        numbers = _json_names(found.verdict.metadata)
+        _echo_json(numbers | lists | {"verdict": found.verdict.description})
     else:
         click.echo(found.verdict.description)
         _show(found.verdict.metadata, as_json=False)
@@ -123,10 +124,14 @@ def _list(items: list[Any], as_json: bool, nothing: str) -> None:
 
 def _show(numbers: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        _echo_json(numbers)
+        _echo_json(_json_names(numbers))
         return
     for name, value in numbers.items():
         click.echo(f"{name:<28}  {value}")
+
+
+def _json_names(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace(" ", "_"): value for name, value in numbers.items()}
 
 
 def _show_records(items: Iterable[Any]) -> None:

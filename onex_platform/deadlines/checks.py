@@ -12,7 +12,7 @@ from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Number, Verdict
 from onex_platform.settings import Settings
 
-CLOCK_AHEAD = "broker's clock ahead by seconds"
+CLOCK_AHEAD = "broker clock ahead by seconds"
 _SKEW_OF_GRACE = 0.1
 _LEAST_SKEW_SECONDS = 1.0
 
@@ -37,12 +37,10 @@ def no_overdue_without_fact(archive: PageArchive, now: datetime) -> WatchVerdict
     }
     if found.judged_before is None:
         return WatchVerdict(Verdict(True, "Another registry declares timeouts.", numbers), False)
-    patience = timedelta(seconds=archive.settings.deadlines.late_seconds)
-    if found.oldest is not None and found.judged_before - found.oldest > patience:
-        sentence = (
-            f"{found.declared} rows are overdue without a fact, the first since {found.oldest}."
-        )
-        return WatchVerdict(Verdict(False, sentence, numbers), False)
+    if complaint := _missed(found, archive.settings, now):
+        return WatchVerdict(Verdict(False, complaint, numbers), False)
+    if complaint := _put_off(found, archive.settings, now):
+        return WatchVerdict(Verdict(False, complaint, numbers), True)
     if open_holds:
         named = ", ".join(hold.tenant for hold in open_holds[:10])
         sentence = f"{found.held} overdue nodes are held back, of {named}."
@@ -51,6 +49,37 @@ def no_overdue_without_fact(archive: PageArchive, now: datetime) -> WatchVerdict
         return WatchVerdict(Verdict(False, _skewed(ahead), numbers), True)
     sentence = f"{found.overdue} rows are overdue; none of them waits without reason."
     return WatchVerdict(Verdict(True, sentence, numbers), False)
+
+
+def _missed(found: ScanAccount, settings: Settings, now: datetime) -> str | None:
+    """What is wrong if rows are overdue that nobody has judged in time."""
+    if found.oldest is None or found.judged_before is None:
+        return None
+    late = timedelta(seconds=settings.deadlines.late_seconds)
+    if found.grace_until is None:
+        if found.judged_before - found.oldest <= late:
+            return None
+        return f"{found.declared} rows are overdue without a fact, the first since {found.oldest}."
+    # Whoever looks now would begin with a grace; that excuses nobody who should have looked.
+    gap = timedelta(seconds=settings.deadlines.gap_seconds)
+    if now - (found.watched_at or found.oldest) <= gap + late:
+        return None
+    never = "Nobody has ever looked at the deadlines"
+    since = f"Nobody has looked at the deadlines since {found.watched_at}"
+    return f"{since if found.watched_at else never}; {_overdue_in_grace(found)}."
+
+
+def _put_off(found: ScanAccount, settings: Settings, now: datetime) -> str | None:
+    """A grace after a long pause; or one after another, because the watch breaks off each time."""
+    chosen = settings.deadlines
+    usual = timedelta(seconds=chosen.gap_seconds + chosen.grace_seconds + chosen.late_seconds)
+    if found.grace_until is None or found.oldest is None or now - found.oldest <= usual:
+        return None
+    return f"Nobody is judged before {found.grace_until}; {_overdue_in_grace(found)}."
+
+
+def _overdue_in_grace(found: ScanAccount) -> str:
+    return f"{found.in_grace} rows are overdue, the first since {found.oldest}"
 
 
 def clock_ahead_seconds(settings: Settings) -> float | None:
@@ -73,7 +102,7 @@ def _skewed(ahead: float) -> str:
 
 def account_numbers(account: ScanAccount) -> dict[str, Number]:
     """A scan as metadata."""
-    judged, grace = account.judged_before, account.grace_until
+    judged, looked, grace = account.judged_before, account.watched_at, account.grace_until
     return {
         "overdue": account.overdue,
         "ack timed out": account.ack_timed_out,
@@ -83,6 +112,8 @@ def account_numbers(account: ScanAccount) -> dict[str, Number]:
         "held": account.held,
         "within grace": account.in_grace,
         "complete": str(account.complete),
+        **({"stood back": "another scan is at work"} if account.stood_back else {}),
         "judged before": "never" if judged is None else judged.isoformat(),
+        "last look": "never" if looked is None else looked.isoformat(),
         **({} if grace is None else {"grace until": grace.isoformat()}),
     }

@@ -63,10 +63,11 @@ def scan_deadlines() -> None:
 def scan_when_overdue(
     context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
 ) -> dg.RunRequest | dg.SkipReason:
-    """Keep the watch while no draining run does, and start a scan when a deadline has passed."""
-    if wiring.is_in_flight(context.instance, wiring.DRAINING_JOB):
-        return dg.SkipReason("The draining run watches the deadlines.")
+    """Keep the watch, and start a scan when a deadline has passed and no draining run scans."""
+    # A draining run looks as well, but not while it starts, nor during a long fold.
     due = is_due(archive, datetime.now(UTC))
+    if wiring.is_in_flight(context.instance, wiring.DRAINING_JOB):
+        return dg.SkipReason("The draining run scans the deadlines.")
     if reason := wiring.reason_to_wait(context.instance, scan_deadlines.name):
         return dg.SkipReason(reason)
     return dg.RunRequest() if due else dg.SkipReason("No deadline can be judged now.")

@@ -1,8 +1,9 @@
 """What may be judged: nobody is declared dead on the evidence of our own delay.
 
 A deadline is compared with the moment up to which the input is folded, never with the clock alone.
-And whoever begins to watch, after a start or after a gap in which nobody looked, waits for a grace
-before the first verdict: nodes that could not reach a stopped platform get the time to do so.
+And whoever begins to watch, after a start, after a gap in which nobody looked, or after the broker
+could not be asked, waits for a grace before the first verdict: nodes that could not reach it keep
+their heartbeats, and get the time to send them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Watch(NamedTuple):
 
     resumed_at: datetime
     grace_until: datetime
+    watched_at: datetime | None  # the last look; None: the first one is still to come
 
     def may_judge(self, now: datetime) -> bool:
         return is_past(self.grace_until, now)
@@ -54,25 +56,37 @@ def keep_watch(cursor: Cursor, domain: str, settings: Settings, now: datetime) -
         " ON CONFLICT (domain) DO UPDATE SET"
         "  watched_at = greatest(watch.watched_at, excluded.watched_at),"
         "  resumed_at = CASE WHEN excluded.watched_at - watch.watched_at > %(gap)s"
+        "    OR excluded.watched_at >= watch.in_vain_at AND watch.in_vain_at > watch.watched_at"
         "   THEN excluded.resumed_at ELSE watch.resumed_at END"
-        " RETURNING resumed_at",
+        " RETURNING resumed_at, watched_at",
         {"domain": domain, "now": now, "gap": _gap(settings)},
     )
-    return _watch(row.resumed_at, settings)
+    return _watch(row.resumed_at, settings, row.watched_at)
+
+
+def look_in_vain(cursor: Cursor, domain: str, now: datetime) -> None:
+    """Note that the evidence could not be had: the next watch is a new one."""
+    cursor.execute(
+        "UPDATE deadline_watches SET in_vain_at = greatest(in_vain_at, %s) WHERE domain = %s",
+        [now, domain],
+    )
 
 
 def look_at_watch(cursor: Cursor, domain: str, settings: Settings, now: datetime) -> Watch:
     """What `keep_watch` would say, without being noted."""
-    query = "SELECT watched_at, resumed_at FROM deadline_watches WHERE domain = %s"
+    query = "SELECT watched_at, resumed_at, in_vain_at FROM deadline_watches WHERE domain = %s"
     row = cursor.execute(query, [domain]).fetchone()
-    if row is None or now - row.watched_at > _gap(settings):
-        return _watch(now, settings)
-    return _watch(row.resumed_at, settings)
+    if row is None:
+        return _watch(now, settings, None)
+    was_in_vain = row.in_vain_at is not None and now >= row.in_vain_at > row.watched_at
+    is_new = was_in_vain or now - row.watched_at > _gap(settings)
+    return _watch(now if is_new else row.resumed_at, settings, row.watched_at)
 
 
 def _gap(settings: Settings) -> timedelta:
     return timedelta(seconds=settings.deadlines.gap_seconds)
 
 
-def _watch(resumed_at: datetime, settings: Settings) -> Watch:
-    return Watch(resumed_at, resumed_at + timedelta(seconds=settings.deadlines.grace_seconds))
+def _watch(resumed_at: datetime, settings: Settings, watched_at: datetime | None) -> Watch:
+    grace = timedelta(seconds=settings.deadlines.grace_seconds)
+    return Watch(resumed_at, resumed_at + grace, watched_at)

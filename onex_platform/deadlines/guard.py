@@ -7,7 +7,7 @@ lasts, what an operator ordered. So it does not matter which process scans next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -75,9 +75,12 @@ class _Tenant:
 class ExpiryGuard:
     """Lets expiries pass up to each tenant's limit, for one scan; holds begin and end with it."""
 
-    def __init__(self, domain: str, settings: Settings, now: datetime) -> None:
+    def __init__(
+        self, domain: str, settings: Settings, now: datetime, *, dry_run: bool = False
+    ) -> None:
         self._domain = domain
         self._now = now
+        self._dry_run = dry_run
         self._policy = policy_of(settings)
         self._tenants: dict[str, _Tenant] = {}
 
@@ -94,7 +97,7 @@ class ExpiryGuard:
         return [
             admitted
             for name, expiries in by_tenant.items()
-            for admitted in self._admit(cursor, self._tenant(cursor, name), expiries)
+            for admitted in self._admit(cursor, self._recounted(cursor, name), expiries)
         ]
 
     def close(self, cursor: Cursor) -> None:
@@ -153,6 +156,22 @@ class ExpiryGuard:
         if name not in self._tenants:
             self._tenants[name] = self._load(cursor, name)
         return self._tenants[name]
+
+    def _recounted(self, cursor: Cursor, name: str) -> _Tenant:
+        """As the database has it by now: a scan beside this one may have declared some as well.
+
+        What a dry run lets pass is in no database, so it counts for itself.
+        """
+        known = self._tenants.get(name)
+        if known is not None and not self._dry_run:
+            self._tenants[name] = replace(
+                self._load(cursor, name),
+                active=known.active,
+                gone=known.gone,
+                counted=known.counted,
+                held=known.held,
+            )
+        return self._tenant(cursor, name)
 
     def _load(self, cursor: Cursor, name: str) -> _Tenant:
         which = {"domain": self._domain, "tenant": name, "now": self._now}

@@ -109,11 +109,12 @@ def read_page(
     after: Place,
     limit: int,
     ack_window: timedelta,
+    tenant: str | None = None,
 ) -> OverduePage:
-    """The next rows whose deadline passed before the moment."""
+    """The next rows whose deadline passed before the moment; those of one tenant, or all."""
     rows = cursor.execute(_ROWS[kind], _parameters(domain, before, after, limit)).fetchall()
     end = Place(rows[-1].deadline, rows[-1].entity_id) if len(rows) == limit else None
-    known = [row for row in rows if row.tenant is not None]
+    known = [row for row in rows if row.tenant is not None and tenant in (None, row.tenant)]
     ready = [row for row in known if _could_be_answered(row, before, ack_window)]
     return OverduePage([_passed(domain, kind, row) for row in ready], len(known) - len(ready), end)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -66,6 +67,7 @@ def override_guard(
         effect("deadlines.override"),
         transaction(archive.engine, archive.breaker) as cursor,
     ):
+        _require_active(cursor, archive.domain, tenant)
         row = fetch_one(
             cursor,
             "INSERT INTO guard_overrides (domain, tenant, reason, ordered_by, ordered_at, until)"
@@ -74,6 +76,23 @@ def override_guard(
             [archive.domain, tenant, reason, by, now, now + lasts],
         )
     return OverrideRecord(*row)
+
+
+def _require_active(cursor: Cursor, domain: str, tenant: str) -> None:
+    """Refuse a tenant of which nothing can expire: most likely it is misspelled."""
+    active = (
+        "FROM registration_projections WHERE domain = %s"
+        " AND current_state = 'active' AND deregistered_at IS NULL"
+    )
+    found = f"SELECT EXISTS (SELECT {active} AND tenant = %s) AS any"
+    if fetch_one(cursor, found, [domain, tenant]).any:
+        return
+    known = [row.tenant for row in cursor.execute(f"SELECT DISTINCT tenant {active}", [domain])]
+    near = difflib.get_close_matches(tenant, known, n=1)
+    raise ConfigurationError(
+        f"Tenant {tenant!r} has no active node, so nothing of it could expire.",
+        hint=f"Did you mean {near[0]}?" if near else "`onex deadlines holds` names who is held.",
+    )
 
 
 def holds(

@@ -13,7 +13,8 @@ What holds:
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import uuid5
@@ -21,17 +22,25 @@ from uuid import uuid5
 from onex_platform.deadlines import overdue
 from onex_platform.deadlines.alerts import alert_of_holds
 from onex_platform.deadlines.declaring import undeclared
-from onex_platform.deadlines.evidence import Watch, evident_until, keep_watch, look_at_watch
+from onex_platform.deadlines.evidence import (
+    Watch,
+    evident_until,
+    keep_watch,
+    look_at_watch,
+    look_in_vain,
+)
 from onex_platform.deadlines.guard import ExpiryGuard, note_expiries
 from onex_platform.deadlines.overdue import BEGINNING, Place
 from onex_platform.deadlines.records import prune_expiries
-from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
-from onex_platform.engines.postgres import Cursor, fetch_one, session_lock, transaction
+from onex_platform.engines.postgres import Cursor, fetch_one, session_lock_if_free, transaction
+from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.inbox import submit
 from onex_platform.settings import Settings
+from onex_platform.telemetry import get_logger
 
 _LAST_SCAN = """
     SELECT
@@ -53,6 +62,7 @@ class ScanAccount:
     """What a scan found and did; numbers for metadata, metrics and people."""
 
     judged_before: datetime | None = None  # None: timeouts are another registry's affair
+    watched_at: datetime | None = None  # the last look; None: nobody ever looked
     grace_until: datetime | None = None  # set while nothing is judged yet
     ack_timed_out: int = 0
     expired: int = 0
@@ -60,8 +70,9 @@ class ScanAccount:
     unpublished: int = 0  # overdue, but asked too late or not at all
     held: int = 0
     in_grace: int = 0
-    oldest: datetime | None = None  # the oldest deadline that was declared now
+    oldest: datetime | None = None  # the oldest deadline that was declared now, or is in grace
     complete: bool = True  # False: the next scan goes on where this one stopped
+    stood_back: bool = False  # another scan is at work: nothing was judged
     alerts: int = 0  # holds that were told to the world
 
     @property
@@ -80,28 +91,49 @@ def declares_timeouts(settings: Settings) -> bool:
     return settings.registration.decider_enabled if chosen is None else chosen
 
 
-def scan(archive: PageArchive, now: datetime, *, dry_run: bool = False) -> ScanAccount:
+def scan(
+    archive: PageArchive, now: datetime, *, dry_run: bool = False, tenant: str | None = None
+) -> ScanAccount:
     """Declare what is overdue at `now`, as far as the evidence goes; a dry run only counts.
 
-    Raises `InfraError` if the evidence can't be had; then nothing is judged, and the watch has a
-    gap.
+    With a tenant, nobody else is judged, and the scans of all find everything as they left it.
+    Raises `InfraError` if the evidence can't be had; then nothing is judged, and the watch is over.
     """
     account = ScanAccount()
     if not declares_timeouts(archive.settings):
         return account
-    account.judged_before = before = evident_until(archive, now)
-    watch = (_look if dry_run else _keep)(archive, now)
+    before, watch = (_look if dry_run else _keep)(archive, now)
+    account.judged_before, account.watched_at = before, watch.watched_at
     if not watch.may_judge(now):
         account.grace_until = watch.grace_until
-    run = _Run(archive, now, before, account, dry_run)
+    run = _Run(archive, now, before, account, dry_run=dry_run, tenant=tenant)
     if dry_run:
         run.through()
     elif account.grace_until is None and _has_work(archive, before):
-        # Rivals would do no harm, but each would count what the other is about to declare.
-        with session_lock(archive.engine, archive.breaker, _lock_key(archive.domain)):
-            run.through()
-        account.alerts = alert_of_holds(archive, now)
+        with _turn(archive) as is_ours:
+            if is_ours:
+                run.through()
+        account.stood_back = not is_ours
+        account.complete &= is_ours
+        account.alerts = alert_of_holds(archive, now) if is_ours else 0
     return account
+
+
+@contextmanager
+def _turn(archive: PageArchive) -> Iterator[bool]:
+    """Whether to scan now: rivals would do no harm, only the same work twice.
+
+    So nobody waits for the turn, and one that is kept for too long is not respected: its holder was
+    stopped, or is lost in a network, and would keep everybody alive for ever.
+    """
+    longest = timedelta(seconds=archive.settings.deadlines.turn_seconds)
+    key = _lock_key(archive.domain)
+    with session_lock_if_free(archive.engine, archive.breaker, key) as held_for:
+        if held_for is not None and held_for > longest:
+            get_logger(__name__).warning(
+                "deadlines.passing_a_stuck_scan", held_seconds=held_for.total_seconds()
+            )
+        yield held_for is None or held_for > longest
 
 
 def scan_when_due(archive: PageArchive, now: datetime) -> ScanAccount | None:
@@ -117,8 +149,8 @@ def is_due(archive: PageArchive, now: datetime) -> bool:
     """
     if not declares_timeouts(archive.settings):
         return False
-    before = evident_until(archive, now)
-    if not _keep(archive, now).may_judge(now):
+    before, watch = _keep(archive, now)
+    if not watch.may_judge(now):
         return False
     with transaction(archive.engine, archive.breaker) as cursor:
         last = fetch_one(cursor, _LAST_SCAN, {"domain": archive.domain})
@@ -139,14 +171,22 @@ def _has_work(archive: PageArchive, before: datetime) -> bool:
         )
 
 
-def _keep(archive: PageArchive, now: datetime) -> Watch:
+def _keep(archive: PageArchive, now: datetime) -> tuple[datetime, Watch]:
+    """How far the evidence goes, and the watch, which is noted or, without evidence, broken off."""
+    try:
+        before = evident_until(archive, now)
+    except InfraError:
+        with effect("deadlines.in_vain"), transaction(archive.engine, archive.breaker) as cursor:
+            look_in_vain(cursor, archive.domain, now)
+        raise
     with effect("deadlines.watch"), transaction(archive.engine, archive.breaker) as cursor:
-        return keep_watch(cursor, archive.domain, archive.settings, now)
+        return before, keep_watch(cursor, archive.domain, archive.settings, now)
 
 
-def _look(archive: PageArchive, now: datetime) -> Watch:
+def _look(archive: PageArchive, now: datetime) -> tuple[datetime, Watch]:
+    before = evident_until(archive, now)
     with transaction(archive.engine, archive.breaker) as cursor:
-        return look_at_watch(cursor, archive.domain, archive.settings, now)
+        return before, look_at_watch(cursor, archive.domain, archive.settings, now)
 
 
 class _Run:
@@ -158,7 +198,9 @@ class _Run:
         now: datetime,
         before: datetime,
         account: ScanAccount,
+        *,
         dry_run: bool,
+        tenant: str | None,
     ) -> None:
         self._archive = archive
         self._domain = archive.domain
@@ -166,14 +208,16 @@ class _Run:
         self._before = before
         self._account = account
         self._dry_run = dry_run
+        self._tenant = tenant
+        self._is_aside = dry_run or tenant is not None  # later scans don't build on it
         self._limits = archive.settings.deadlines
         self._ack_window = timedelta(seconds=archive.settings.registration.ack_seconds)
-        self._guard = ExpiryGuard(archive.domain, archive.settings, now)
+        self._guard = ExpiryGuard(archive.domain, archive.settings, now, dry_run=dry_run)
 
     def through(self) -> None:
         stopped = {kind: self._walk(kind) for kind in _KINDS}
         self._account.held = self._guard.held
-        if self._dry_run:
+        if self._is_aside:
             return
         with effect("deadlines.close"), self._transaction() as cursor:
             for kind, (began, ended) in stopped.items():
@@ -190,7 +234,7 @@ class _Run:
     def _walk(self, kind: EnumEventKind) -> tuple[Place, Place | None]:
         """Where the walk began, and where it stopped before the end, if it did."""
         with self._transaction() as cursor:
-            began = BEGINNING if self._dry_run else _place(cursor, self._domain, kind)
+            began = BEGINNING if self._is_aside else _place(cursor, self._domain, kind)
         place: Place | None = began
         started, already = time.monotonic(), self._account.declared
         while place is not None:
@@ -209,13 +253,14 @@ class _Run:
         """Judge a page of rows; where it ends."""
         account, now = self._account, self._now
         page = overdue.read_page(
-            cursor, self._domain, kind, self._before, after, size, self._ack_window
+            cursor, self._domain, kind, self._before, after, size, self._ack_window, self._tenant
         )
         facts = undeclared(cursor, self._domain, page.passed, now)
         account.unpublished += page.unpublished
         account.waiting += len(page.passed) - len(facts)
         if account.grace_until is not None:
             account.in_grace += len(facts)
+            self._note_oldest(facts)
             return page.end
         if kind is Kind.LIVENESS_EXPIRED:
             admitted = self._guard.admit(cursor, facts)
@@ -227,12 +272,22 @@ class _Run:
             account.expired += declared
         else:
             account.ack_timed_out += declared
-        known = [account.oldest, *(fact.deadline for fact in facts)]
-        account.oldest = min((one for one in known if one is not None), default=None)
+        self._note_oldest(facts)
         return page.end
 
-    def _transaction(self) -> AbstractContextManager[Cursor]:
-        return transaction(self._archive.engine, self._archive.breaker)
+    def _note_oldest(self, facts: Iterable[LogEvent]) -> None:
+        known = [self._account.oldest, *(fact.deadline for fact in facts)]
+        self._account.oldest = min((one for one in known if one is not None), default=None)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Cursor]:
+        with transaction(self._archive.engine, self._archive.breaker) as cursor:
+            # Whoever is stopped inside a batch gives it back; others wait for the ids of its facts.
+            longest = max(1, round(self._limits.turn_seconds * 1000))
+            cursor.execute(
+                "SELECT set_config('idle_in_transaction_session_timeout', %s, true)", [f"{longest}"]
+            )
+            yield cursor
 
 
 def _place(cursor: Cursor, domain: str, kind: EnumEventKind) -> Place:

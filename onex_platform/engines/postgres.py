@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import Any, cast
 
 import psycopg
@@ -42,6 +43,7 @@ __all__ = [
     "open_engine",
     "session_arguments",
     "session_lock",
+    "session_lock_if_free",
     "stream",
     "streamed",
     "transaction",
@@ -58,6 +60,13 @@ _TOO_SLOW = (
     server_errors.TransactionTimeout,
     psycopg.errors.ConnectionTimeout,
 )
+# The session that holds a lock does nothing else: it has been idle ever since.
+_HELD_FOR = """
+    SELECT clock_timestamp() - holder.state_change AS time
+    FROM pg_locks JOIN pg_stat_activity AS holder USING (pid)
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND (classid::bigint << 32 | objid::bigint) = %s"""
 
 
 def open_engine(settings: Settings) -> Engine:
@@ -151,12 +160,38 @@ def transaction(engine: Engine, breaker: CircuitBreaker) -> Iterator[Cursor]:
 @contextmanager
 def session_lock(engine: Engine, breaker: CircuitBreaker, key: int) -> Iterator[None]:
     """Hold an advisory lock on a session of its own: it ends there, however this process ends."""
+    with _own_session(engine, breaker) as session:
+        session.execute("SELECT pg_advisory_lock(%s)", [key])
+        session.commit()
+        yield
+
+
+@contextmanager
+def session_lock_if_free(
+    engine: Engine, breaker: CircuitBreaker, key: int
+) -> Iterator[timedelta | None]:
+    """`session_lock` without waiting: None if it is held now, else for how long another has it.
+
+    Of a holder that this role may not look at, that is for ever.
+    """
+    with _own_session(engine, breaker) as session:
+        [taken] = session.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone() or [False]
+        holder = None if taken else session.execute(_HELD_FOR, [key]).fetchone()
+        session.commit()
+        if taken:
+            yield None
+        elif holder is None:  # it has just been given back
+            yield timedelta()
+        else:
+            yield timedelta.max if holder[0] is None else holder[0]
+
+
+@contextmanager
+def _own_session(engine: Engine, breaker: CircuitBreaker) -> Iterator[psycopg.Connection[Any]]:
+    """A session that ends with the block, and with it whatever it holds."""
     with translated(breaker), engine.connect() as connection:
         try:
-            driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-            driver.execute("SELECT pg_advisory_lock(%s)", [key])
-            driver.commit()
-            yield
+            yield cast("psycopg.Connection[Any]", connection.connection.driver_connection)
         finally:
             connection.invalidate()
 

@@ -99,7 +99,8 @@ class _Clock:
             return False
         self.account.ack_timed_out += found.ack_timed_out
         self.account.expired += found.expired
-        self.account.held = found.held
+        if not found.stood_back:
+            self.account.held = found.held
         return bool(found.declared)
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from onex_platform.cli.main import cli
 from onex_platform.deadlines.checks import CLOCK_AHEAD, no_overdue_without_fact
+from onex_platform.deadlines.records import overrides
 from onex_platform.engines.broker_clock import BrokerClock, broker_clock
 from onex_platform.settings import Settings, address_variables
 from onex_platform_tests.deadlines.watched import MINUTE, Watched
@@ -19,6 +20,7 @@ from onex_platform_tests.domain.builders import TENANT, at
 pytestmark = pytest.mark.servers
 
 NOW = at(600)
+SECOND = timedelta(seconds=1)
 
 
 def verdict(watched: Watched, now: datetime = NOW) -> tuple[bool, bool, dict[str, object]]:
@@ -73,12 +75,54 @@ def clock(watched: Watched) -> Iterator[BrokerClock]:
 
 
 def test_within_the_grace_nothing_is_missed(watched: Watched) -> None:
-    watched.active(5, at(0))
+    watched.active(5, NOW - MINUTE)
+    watched.watched_at(NOW - MINUTE)
     watched.folded_to(NOW)
     found = no_overdue_without_fact(watched.archive, NOW).verdict
     assert found.passed
     assert (found.metadata["within grace"], found.metadata["overdue without fact"]) == (5, 0)
     assert found.metadata["grace until"] == at(690).isoformat()
+    assert found.metadata["last look"] == (NOW - MINUTE).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("last_look", "complaint"),
+    [
+        (NOW - 90 * SECOND, None),  # the gap and the time by which a fact may be late
+        (NOW - 91 * SECOND, f"Nobody has looked at the deadlines since {NOW - 91 * SECOND}; "),
+        (NOW - 600 * MINUTE, f"Nobody has looked at the deadlines since {NOW - 600 * MINUTE}; "),
+        (None, "Nobody has ever looked at the deadlines; "),
+    ],
+)
+def test_overdue_rows_that_nobody_looks_at_are_missed_although_a_look_would_begin_with_a_grace(
+    watched: Watched, last_look: datetime | None, complaint: str | None
+) -> None:
+    watched.active(5, NOW - 100 * SECOND)
+    if last_look is not None:
+        watched.watched_at(last_look)
+    watched.folded_to(NOW)
+    found = no_overdue_without_fact(watched.archive, NOW)
+    assert (found.verdict.passed, found.is_warning) == (complaint is None, False)
+    if complaint is not None:
+        assert found.verdict.description.startswith(f"{complaint}5 rows are overdue")
+
+
+def test_nobody_needs_to_look_if_nothing_is_overdue(watched: Watched) -> None:
+    watched.active(5, NOW)
+    watched.watched_at(NOW - 600 * MINUTE)
+    watched.folded_to(NOW)
+    assert no_overdue_without_fact(watched.archive, NOW).verdict.passed
+
+
+def test_a_watch_that_begins_anew_again_and_again_is_a_warning(watched: Watched) -> None:
+    watched.active(5, NOW - 180 * SECOND)  # the gap, the grace and the time to be late
+    watched.watched_at(NOW, since=NOW - SECOND)
+    watched.folded_to(NOW)
+    assert no_overdue_without_fact(watched.archive, NOW).verdict.passed
+    watched.watched_at(NOW + SECOND, since=NOW)
+    found = no_overdue_without_fact(watched.archive, NOW + SECOND)
+    assert (found.verdict.passed, found.is_warning) == (False, True)
+    assert f"Nobody is judged before {NOW + 90 * SECOND}" in found.verdict.description
 
 
 def onex(settings: Settings, *arguments: str) -> Result:
@@ -94,7 +138,7 @@ def test_an_operator_sees_a_hold_orders_its_end_and_finds_the_order_again(
     piped.watched_at(now)
     piped.folded_to(now)
     tried = json.loads(onex(pipeline_settings, "scan", "--dry-run", "--json").stdout)
-    assert (tried["liveness expired"], tried["held"]) == (15, 85)
+    assert (tried["liveness_expired"], tried["held"]) == (15, 85)
     assert onex(pipeline_settings, "holds").stdout == "Nothing is held.\n"
     assert onex(pipeline_settings, "audit").stdout == "Nobody has ordered an override.\n"
 
@@ -125,4 +169,17 @@ def test_the_status_of_forgotten_rows_is_an_exit_code(piped: Watched) -> None:
     piped.folded_to(now)
     assert onex(piped.archive.settings, "status").exit_code == 1
     found = json.loads(onex(piped.archive.settings, "status", "--json").stdout)
-    assert found["overdue without fact"] == 1
+    assert found["overdue_without_fact"] == 1
+    assert [name for name in found if not name.isidentifier()] == []
+
+
+def test_an_order_for_a_tenant_of_whom_nothing_can_expire_is_refused(piped: Watched) -> None:
+    piped.active(1, at(0), tenant="acme")
+    piped.awaiting_ack(1, at(0), first=10)
+    for tenant, way_out in (("acmee", "Did you mean acme?"), (TENANT, "onex deadlines holds")):
+        order = ("--tenant", tenant, "--reason", "site closed")
+        refused = onex(piped.archive.settings, "override", *order)
+        assert refused.exit_code == 2
+        assert f"Tenant '{tenant}' has no active node" in refused.output
+        assert way_out in refused.output
+    assert overrides(piped.archive) == []

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
@@ -45,15 +46,15 @@ with open_archive(load_settings()) as archive:
 """
 
 
-def killed_at(watched: Watched, point: str) -> None:
+def killed_at(watched: Watched, point: str, **variables: str) -> None:
     settings = watched.archive.settings
-    variables = address_variables(settings) | {
+    usual = address_variables(settings) | {
         "ONEX_PAGES_URL": settings.pages.url or "",
         "ONEX_DEADLINES_BATCH_ROWS": "10",
     }
     killed = subprocess.run(
         [sys.executable, "-c", _CHILD, point, NOW.isoformat()],
-        env=child_environment(variables),
+        env=child_environment(usual | variables),
         timeout=120,
         check=False,
     )
@@ -96,7 +97,19 @@ def test_a_scan_killed_at_any_effect_is_completed_by_the_next(
     assert len({json.loads(alarm.value())["event_id"] for alarm in alarms}) == 1
 
 
+@pytest.mark.parametrize(("moment", "declared"), [("before", 1), ("after", 0)])
+def test_a_look_in_vain_is_noted_or_was_none(piped: Watched, moment: str, declared: int) -> None:
+    piped.active(1, at(0))
+    piped.watched_at(NOW - timedelta(seconds=1))
+    piped.folded_to(at(300))
+    nowhere = {"ONEX_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    killed_at(piped, f"{moment}:deadlines.in_vain", **nowhere)
+    piped.folded_to(NOW)
+    assert scan(piped.archive, NOW).declared == declared
+
+
 @pytest.mark.parametrize(("moment", "orders"), [("before", 0), ("after", 1)])
 def test_an_order_is_in_the_book_or_was_not_given(piped: Watched, moment: str, orders: int) -> None:
+    piped.active(1, at(9000))
     killed_at(piped, f"{moment}:deadlines.override")
     assert len(overrides(piped.archive)) == orders

@@ -10,7 +10,13 @@ import pytest
 
 from onex_platform import wiring
 from onex_platform.settings import Settings
-from onex_platform_tests.deadlines.watched import MINUTE, Watched, open_watched, with_deadlines
+from onex_platform_tests.deadlines.watched import (
+    LONG_AGO,
+    MINUTE,
+    Watched,
+    open_watched,
+    with_deadlines,
+)
 from onex_platform_tests.domain.builders import at
 from onex_platform_tests.pipeline.graph import Graph, numbers
 
@@ -63,14 +69,19 @@ def test_a_passed_deadline_starts_one_scan_and_the_facts_start_a_draining_run(
     assert len(graph.tick("drain_when_behind").run_requests) == 1
 
 
-def test_a_draining_run_watches_the_deadlines_itself(graph: Graph, fleet: Watched) -> None:
+def test_a_draining_run_scans_itself_and_its_long_fold_is_no_gap(
+    graph: Graph, fleet: Watched
+) -> None:
+    fleet.active(1, datetime.now(UTC) - MINUTE / 2)
+    fleet.watched_at(datetime.now(UTC) - MINUTE / 4)
     job = graph.definitions.resolve_job_def(wiring.DRAINING_JOB)
     run = graph.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    assert "draining run watches" in graph.tick(SENSOR).skip_message
-    assert fleet.select("SELECT * FROM deadline_watches") == []
+    before = datetime.now(UTC)
+    assert "draining run scans" in graph.tick(SENSOR).skip_message
+    [(watched_at, resumed_at)] = fleet.select("SELECT watched_at, resumed_at FROM deadline_watches")
+    assert (watched_at >= before, resumed_at) == (True, LONG_AGO)
     graph.instance.report_run_failed(run)
-    assert "No deadline can be judged" in graph.tick(SENSOR).skip_message
-    assert len(fleet.select("SELECT * FROM deadline_watches")) == 1
+    assert len(graph.tick(SENSOR).run_requests) == 1
 
 
 def test_a_tick_keeps_the_watch_while_scans_fail(graph: Graph, fleet: Watched) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,8 +11,15 @@ from onex_platform.deadlines.evidence import evident_until
 from onex_platform.deadlines.scan import is_due, scan
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.errors import InfraError
+from onex_platform.pages.archive import PageArchive
 from onex_platform.settings import Settings
-from onex_platform_tests.deadlines.watched import MINUTE, Watched, open_watched, with_deadlines
+from onex_platform_tests.deadlines.watched import (
+    MICROSECOND,
+    MINUTE,
+    Watched,
+    open_watched,
+    with_deadlines,
+)
 from onex_platform_tests.domain.builders import at
 from onex_platform_tests.pipeline.broker import send, sent
 
@@ -20,6 +28,9 @@ pytestmark = pytest.mark.servers
 Kind = EnumEventKind
 NOW = at(600)
 WINDOW = timedelta(seconds=30)
+GAP = timedelta(seconds=30)
+GRACE = timedelta(seconds=90)
+SECOND = timedelta(seconds=1)
 
 
 def test_a_pipeline_ten_minutes_behind_expires_nobody(piped: Watched) -> None:
@@ -63,9 +74,9 @@ def test_the_future_is_never_judged(watched: Watched) -> None:
     assert evident_until(watched.archive, NOW) == NOW
 
 
-def test_without_the_broker_nothing_is_judged_and_the_watch_has_a_gap(
-    log_settings: Settings,
-) -> None:
+@pytest.fixture
+def cut_off(log_settings: Settings) -> Iterator[Watched]:
+    """The same registry, seen by somebody who can't reach the broker."""
     kafka = log_settings.kafka.model_copy(
         update={
             "bootstrap_servers": "127.0.0.1:1",
@@ -73,15 +84,40 @@ def test_without_the_broker_nothing_is_judged_and_the_watch_has_a_gap(
             "request_timeout_seconds": 1.0,
         }
     )
-    with open_watched(log_settings.model_copy(update={"kafka": kafka})) as watched:
-        watched.active(5, at(0))
-        watched.watched_at(NOW - MINUTE)
-        watched.folded_to(at(300))
-        before = watched.store.physical("deadline_watches", "fact_inbox")
-        for look in (scan, is_due):
-            with pytest.raises(InfraError):
-                look(watched.archive, NOW)
-        assert watched.store.physical("deadline_watches", "fact_inbox") == before
+    with open_watched(log_settings.model_copy(update={"kafka": kafka})) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("look", [scan, is_due])
+def test_without_the_broker_nothing_is_judged_and_the_next_watch_is_a_new_one(
+    watched: Watched, cut_off: Watched, look: Callable[[PageArchive, datetime], object]
+) -> None:
+    watched.active(1, at(0))
+    watched.watched_at(NOW - SECOND)
+    watched.folded_to(at(300))
+    with pytest.raises(InfraError):
+        look(cut_off.archive, NOW)
+    assert watched.waiting() == []
+    watched.folded_to(NOW + SECOND)
+    # A moment's absence is no gap, but the nodes could not reach the broker either.
+    assert scan(watched.archive, NOW + SECOND, dry_run=True).in_grace == 1
+    assert scan(watched.archive, NOW + SECOND).grace_until == NOW + SECOND + GRACE
+    for seconds in range(20, 91, 10):
+        watched.folded_to(NOW + seconds * SECOND)
+        assert not is_due(watched.archive, NOW + seconds * SECOND)
+    watched.folded_to(NOW + 92 * SECOND)
+    assert scan(watched.archive, NOW + 92 * SECOND).expired == 1
+
+
+def test_whoever_only_asks_what_would_be_breaks_no_watch(
+    watched: Watched, cut_off: Watched
+) -> None:
+    watched.watched_at(NOW - SECOND)
+    watched.folded_to(at(300))
+    before = watched.store.physical("deadline_watches")
+    with pytest.raises(InfraError):
+        scan(cut_off.archive, NOW, dry_run=True)
+    assert watched.store.physical("deadline_watches") == before
 
 
 def test_a_first_start_begins_with_a_grace(watched: Watched) -> None:
@@ -99,11 +135,11 @@ def test_a_restart_after_a_gap_begins_with_a_grace_and_a_short_absence_does_not(
 ) -> None:
     watched.active(1, at(500))
     watched.awaiting_ack(1, at(500), first=10)
-    watched.watched_at(NOW - 2 * MINUTE - timedelta(microseconds=1))
+    watched.watched_at(NOW - GAP - MICROSECOND)
     watched.folded_to(NOW)
     assert scan(watched.archive, NOW, dry_run=True).in_grace == 2
-    assert scan(watched.archive, NOW).grace_until == NOW + timedelta(seconds=90)
-    watched.watched_at(NOW - 2 * MINUTE)
+    assert scan(watched.archive, NOW).grace_until == NOW + GRACE
+    watched.watched_at(NOW - GAP)
     assert scan(watched.archive, NOW).declared == 2
 
 
@@ -115,6 +151,14 @@ def test_whoever_looks_keeps_the_watch(watched: Watched) -> None:
     watched.folded_to(at(691))
     assert is_due(watched.archive, at(691))
     assert scan(watched.archive, at(691)).expired == 1
+
+
+def test_a_look_with_an_older_clock_does_not_set_the_watch_back(watched: Watched) -> None:
+    watched.active(1, at(500))
+    watched.watched_at(NOW)
+    watched.folded_to(NOW + GAP)
+    assert is_due(watched.archive, NOW - SECOND)
+    assert scan(watched.archive, NOW + GAP).expired == 1
 
 
 def test_a_grace_can_be_switched_off(log_settings: Settings) -> None:

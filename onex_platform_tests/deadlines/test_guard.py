@@ -98,6 +98,20 @@ def test_a_hold_ends_when_what_is_left_fits_the_limit_again(piped: Watched) -> N
     assert len(piped.holds()) == 1
 
 
+def test_a_scan_that_did_not_see_everything_ends_no_hold(pipeline_settings: Settings) -> None:
+    with open_watched(pipeline_settings) as watched:
+        watched.active(100, at(0))
+        assert watched.scan(NOW).held == 85
+    in_steps = with_deadlines(pipeline_settings, batch_rows=10, scan_seconds=1e-9)
+    with open_watched(in_steps) as watched:
+        # The first of them see only nodes that have their facts, and hold nobody back.
+        for _ in range(10):
+            assert not watched.scan(NOW).complete
+            assert watched.holds() == [(TENANT, 15, 85, None)]
+        watched.scan(NOW)  # the rest, but not from the beginning on
+        assert watched.holds() == [(TENANT, 15, 85, None)]
+
+
 @pytest.mark.parametrize("dead", [1, 3])
 def test_in_a_fleet_of_three_the_dead_expire(watched: Watched, dead: int) -> None:
     watched.active(dead, at(0))

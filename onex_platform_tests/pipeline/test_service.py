@@ -39,7 +39,12 @@ def waiting(archive: PageArchive) -> int:
 def test_two_lives_can_be_followed_in_registry_and_topic(
     spark: SparkSession, pipeline_settings: Settings
 ) -> None:
+    registration = pipeline_settings.registration.model_copy(update={"first_liveness_seconds": 0.1})
+    brief, other = pipeline_settings.model_copy(update={"registration": registration}), uuid4()
     with open_archive(pipeline_settings) as archive:
+        for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK):
+            send(pipeline_settings, [sent(kind, str(other))])
+            serve(spark, replace(archive, settings=brief), linger_seconds=0.2)
         sights = watch_lives(archive, lambda platform: serve(spark, platform, linger_seconds=0.5))
         assert [(sight.moment, sight.node, sight.expected) for sight in sights] == [
             ("announced", "leaver", State.AWAITING_ACK),
@@ -50,6 +55,9 @@ def test_two_lives_can_be_followed_in_registry_and_topic(
             ("one fell silent", "silent", State.LIVENESS_EXPIRED),
         ]
         assert [sight for sight in sights if not sight.is_as_expected] == []
+        # Somebody else's node is overdue as well, and is not judged before its grace is over.
+        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        assert reader.get_registration_status(other) is State.ACTIVE
         assert waiting(archive) == 0
         require_live_equals_replay(archive)
 

@@ -1,0 +1,92 @@
+"""A broker that is away for less than a gap: nobody is declared dead for what could not arrive."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from onex_platform import stack
+from onex_platform.deadlines.scan import ScanAccount, scan_when_due
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.engines.kafka import open_producer
+from onex_platform.engines.migrations import migrate
+from onex_platform.errors import InfraError
+from onex_platform.pages.archive import PageArchive
+from onex_platform.pipeline import drain
+from onex_platform.settings import BreakerSettings, PagesSettings, Settings
+from onex_platform.topics.provision import create_topics
+from onex_platform_tests.deadlines.watched import open_watched, with_deadlines
+from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform_tests.stacks import embedded_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.servers
+
+Kind = EnumEventKind
+
+
+def look(archive: PageArchive) -> ScanAccount | None:
+    return scan_when_due(archive, datetime.now(UTC))
+
+
+def hurried(settings: Settings, kafka: Settings, folder: Path) -> Settings:
+    """Seconds instead of minutes; the gap is as always, and longer than the whole outage."""
+    changes = {
+        "kafka": kafka.kafka.model_copy(
+            update={"connect_timeout_seconds": 0.2, "request_timeout_seconds": 2}
+        ),
+        "breaker": BreakerSettings(failure_threshold=100),
+        "pages": PagesSettings(url=str(folder), settle_seconds=0.05),
+        "registration": settings.registration.model_copy(update={"first_liveness_seconds": 3}),
+    }
+    return with_deadlines(settings.model_copy(update=changes), gap_seconds=600, grace_seconds=5)
+
+
+def test_heartbeats_that_waited_for_the_broker_count_and_the_silent_expire_all_the_same(
+    spark: SparkSession, database_settings: Settings, tmp_path: Path
+) -> None:
+    migrate(database_settings)
+    own = embedded_settings(tmp_path / "stack")
+    attached = stack.up(own, services=("kafka",))
+    try:
+        settings = hurried(database_settings, attached, tmp_path / "pages")
+        create_topics(settings)
+        with open_watched(settings) as life, open_producer(settings) as node:
+            archive = life.archive
+            for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK):
+                send(settings, [sent(kind, name) for name in ("alive", "dead")])
+                drain(spark, archive, linger_seconds=0.2)
+            assert life.states() == {"active": 2}
+            life.watched_at(datetime.now(UTC))
+
+            stack.down(own)
+            beat = sent(Kind.NODE_HEARTBEAT, "alive")
+            node.produce(beat.topic, beat.value, beat.key)
+            overdue = "SELECT count(*) FROM registration_liveness WHERE liveness_deadline < now()"
+            while life.select(overdue) != [(2,)]:
+                time.sleep(0.2)
+            with pytest.raises(InfraError):
+                look(archive)
+
+            port = attached.kafka.addresses()[0][1]
+            stack.up(embedded_settings(tmp_path / "stack", kafka_port=port), services=("kafka",))
+            assert look(archive) is None  # the broker answers, and nothing waits in it yet
+            node.flush(60)
+            drain(spark, archive, linger_seconds=0.2)
+            while (found := look(archive)) is None:
+                time.sleep(0.2)
+            assert found.expired == 1
+            drain(spark, archive, linger_seconds=0.2)
+            assert life.states() == {"active": 1, "liveness_expired": 1}
+            [(node_name,)] = life.select(
+                "SELECT node_name FROM registration_projections WHERE current_state = 'active'"
+            )
+            assert node_name == "alive"
+    finally:
+        stack.down(own)
