@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from onex_platform.deadlines.records import HoldRecord, holds
-from onex_platform.engines.postgres import transaction
+from onex_platform.deadlines.records import HoldRecord, holds, writing
 from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
@@ -34,7 +33,7 @@ def alert_of_holds(archive: PageArchive, now: datetime) -> int:
     except InfraError as error:
         log.warning("expiry_hold_not_published", error=error)
         return 0
-    with effect("deadlines.mark_alert"), transaction(archive.engine, archive.breaker) as cursor:
+    with effect("deadlines.mark_alert"), writing(archive) as cursor:
         cursor.execute(
             "UPDATE expiry_holds SET alerted_at = %s WHERE hold_id = ANY(%s)",
             [now, [hold.hold_id for hold in untold]],

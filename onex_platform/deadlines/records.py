@@ -1,8 +1,9 @@
-"""What operators read and order: holds, overrides, flapping nodes."""
+"""The clock's book: how it is written, and what operators read and order there."""
 
 from __future__ import annotations
 
 import difflib
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
@@ -12,6 +13,12 @@ from onex_platform.errors import ConfigurationError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
 from onex_platform.settings import DeadlinesSettings
+
+
+def writing(archive: PageArchive) -> AbstractContextManager[Cursor]:
+    """A transaction of the clock's: one whose process is stopped inside keeps nobody for long."""
+    seconds = archive.settings.deadlines.turn_seconds
+    return transaction(archive.engine, archive.breaker, idle_seconds=seconds)
 
 
 class HoldRecord(NamedTuple):
@@ -63,10 +70,7 @@ def override_guard(
             raise ConfigurationError(f"{name} is empty; an override says who, for whom and why.")
     if lasts <= timedelta():
         raise ConfigurationError(f"An override can't last {lasts}; give a time above zero.")
-    with (
-        effect("deadlines.override"),
-        transaction(archive.engine, archive.breaker) as cursor,
-    ):
+    with effect("deadlines.override"), writing(archive) as cursor:
         _require_active(cursor, archive.domain, tenant)
         row = fetch_one(
             cursor,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import uuid5
@@ -31,7 +31,7 @@ from onex_platform.deadlines.evidence import (
 )
 from onex_platform.deadlines.guard import ExpiryGuard, note_expiries
 from onex_platform.deadlines.overdue import BEGINNING, Place
-from onex_platform.deadlines.records import prune_expiries
+from onex_platform.deadlines.records import prune_expiries, writing
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
 from onex_platform.engines.postgres import Cursor, fetch_one, session_lock_if_free, transaction
@@ -176,10 +176,10 @@ def _keep(archive: PageArchive, now: datetime) -> tuple[datetime, Watch]:
     try:
         before = evident_until(archive, now)
     except InfraError:
-        with effect("deadlines.in_vain"), transaction(archive.engine, archive.breaker) as cursor:
+        with effect("deadlines.in_vain"), writing(archive) as cursor:
             look_in_vain(cursor, archive.domain, now)
         raise
-    with effect("deadlines.watch"), transaction(archive.engine, archive.breaker) as cursor:
+    with effect("deadlines.watch"), writing(archive) as cursor:
         return before, keep_watch(cursor, archive.domain, archive.settings, now)
 
 
@@ -279,15 +279,8 @@ class _Run:
         known = [self._account.oldest, *(fact.deadline for fact in facts)]
         self._account.oldest = min((one for one in known if one is not None), default=None)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Cursor]:
-        with transaction(self._archive.engine, self._archive.breaker) as cursor:
-            # Whoever is stopped inside a batch gives it back; others wait for the ids of its facts.
-            longest = max(1, round(self._limits.turn_seconds * 1000))
-            cursor.execute(
-                "SELECT set_config('idle_in_transaction_session_timeout', %s, true)", [f"{longest}"]
-            )
-            yield cursor
+    def _transaction(self) -> AbstractContextManager[Cursor]:
+        return writing(self._archive)
 
 
 def _place(cursor: Cursor, domain: str, kind: EnumEventKind) -> Place:

@@ -60,6 +60,7 @@ _TOO_SLOW = (
     server_errors.TransactionTimeout,
     psycopg.errors.ConnectionTimeout,
 )
+_IDLE_TIMEOUT = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
 # The session that holds a lock does nothing else: it has been idle ever since.
 _HELD_FOR = """
     SELECT clock_timestamp() - holder.state_change AS time
@@ -146,14 +147,19 @@ def translated(breaker: CircuitBreaker) -> Iterator[None]:
 
 
 @contextmanager
-def transaction(engine: Engine, breaker: CircuitBreaker) -> Iterator[Cursor]:
+def transaction(
+    engine: Engine, breaker: CircuitBreaker, *, idle_seconds: float | None = None
+) -> Iterator[Cursor]:
     """One guarded transaction: committed when the block ends, rolled back when it raises.
 
-    The cursor is psycopg's own, COPY included; its rows are named tuples.
+    The cursor is psycopg's own, COPY included; its rows are named tuples. If this process stops
+    inside, the server ends the session after `idle_seconds`, and others get what it had locked.
     """
     with translated(breaker), engine.begin() as connection:
         driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
         with driver.cursor(row_factory=namedtuple_row) as cursor:
+            if idle_seconds is not None:
+                cursor.execute(_IDLE_TIMEOUT, [f"{math.ceil(idle_seconds * 1000)}ms"])
             yield cursor
 
 
