@@ -65,9 +65,13 @@ def keep_watch(cursor: Cursor, domain: str, settings: Settings, now: datetime) -
 
 
 def look_in_vain(cursor: Cursor, domain: str, now: datetime) -> None:
-    """Note that the evidence could not be had: the next watch is a new one."""
+    """Note that the evidence could not be had: the next watch is a new one.
+
+    Asking in vain takes its time. Whoever looked meanwhile may have had a fresh fold's word only.
+    """
     cursor.execute(
-        "UPDATE deadline_watches SET in_vain_at = greatest(in_vain_at, %s) WHERE domain = %s",
+        "UPDATE deadline_watches SET in_vain_at ="
+        " greatest(in_vain_at, %s, watched_at + interval '1 microsecond') WHERE domain = %s",
         [now, domain],
     )
 

@@ -89,11 +89,15 @@ def cut_off(log_settings: Settings) -> Iterator[Watched]:
 
 
 @pytest.mark.parametrize("look", [scan, is_due])
+@pytest.mark.parametrize("last_look", [NOW - SECOND, NOW])
 def test_without_the_broker_nothing_is_judged_and_the_next_watch_is_a_new_one(
-    watched: Watched, cut_off: Watched, look: Callable[[PageArchive, datetime], object]
+    watched: Watched,
+    cut_off: Watched,
+    look: Callable[[PageArchive, datetime], object],
+    last_look: datetime,
 ) -> None:
     watched.active(1, at(0))
-    watched.watched_at(NOW - SECOND)
+    watched.watched_at(last_look)
     watched.folded_to(at(300))
     with pytest.raises(InfraError):
         look(cut_off.archive, NOW)
