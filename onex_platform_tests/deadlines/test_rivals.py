@@ -85,9 +85,9 @@ def test_a_scanner_that_is_stuck_delays_the_others_by_no_more_than_its_turn(
                 first = scan(watched.archive, NOW)
                 assert (first.stood_back, first.declared, first.complete) == (True, 0, False)
             while scan(watched.archive, NOW).stood_back:
+                # Whoever waited for a lock would be refused it after this time, and no further.
+                assert time.monotonic() - began < settings.postgres.lock_timeout_seconds
                 time.sleep(0.1)
-            # Whoever waited for a lock would be refused it after this time, and no further.
-            assert time.monotonic() - began < settings.postgres.lock_timeout_seconds
             assert len(watched.waiting()) == 15 + 30
             stuck.resume()
             stuck.wait(60)
