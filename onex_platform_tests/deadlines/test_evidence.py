@@ -126,7 +126,7 @@ def test_whoever_only_asks_what_would_be_breaks_no_watch(
 
 def test_a_first_start_begins_with_a_grace(watched: Watched) -> None:
     watched.active(1, at(0))
-    for seconds in (600, 645, 690):
+    for seconds in (600, 630, 660, 690):
         watched.folded_to(at(seconds))
         account = scan(watched.archive, at(seconds))
         assert (account.declared, account.grace_until) == (0, at(690))

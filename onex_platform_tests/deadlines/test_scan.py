@@ -200,7 +200,7 @@ def test_where_another_registry_decides_it_also_declares(
 def test_a_dry_run_counts_and_changes_nothing(watched: Watched) -> None:
     watched.active(100, at(0))
     watched.awaiting_ack(5, at(0), first=100)
-    watched.watched_at(NOW - MINUTE)
+    watched.watched_at(NOW - MINUTE / 2)
     watched.folded_to(NOW)
     tables = ("fact_inbox", "declared_expiries", "expiry_holds", "deadline_watches")
     before = watched.store.physical(*tables)
