@@ -170,8 +170,8 @@ def test_a_grace_can_be_switched_off(log_settings: Settings) -> None:
         watched.active(1, at(0))
         watched.folded_to(NOW)
         assert scan(watched.archive, NOW).grace_until is not None  # at its very end it still holds
-        watched.folded_to(NOW + MINUTE)
-        assert scan(watched.archive, NOW + MINUTE).expired == 1
+        watched.folded_to(NOW + GAP)
+        assert scan(watched.archive, NOW + GAP).expired == 1
 
 
 def test_an_acknowledgement_is_not_late_for_a_request_that_could_not_be_published(
