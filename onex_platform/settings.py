@@ -153,6 +153,11 @@ class SparkSettings(_Group):
     master: str | None = Field(None, description="a Spark master, such as spark://… or local[2]")
     driver_memory: str = Field("2g", pattern=r"^\d+[mg]$")
     shuffle_partitions: int = Field(8, ge=1, le=10_000)
+    batch_records: int = Field(
+        500,
+        ge=1,
+        description="records handed to Python at once; fewer where topics take large ones",
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -206,6 +211,12 @@ class PagesSettings(_Group):
     )
     small_cut_events: int = Field(
         50_000, ge=0, description="up to this many events, a cut becomes one page"
+    )
+    task_bytes: int = Field(
+        512 * 1024**2,
+        ge=1,
+        le=1024**3,
+        description="a cut of which one task would hold more is cut at an earlier instant",
     )
     compact_below_bytes: int = Field(8 * 1024**2, ge=1, description="smaller pages are merged")
     compact_to_bytes: int = Field(64 * 1024**2, ge=1, description="size that merged pages aim at")

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-# How rows go to Python. With a limit in bytes Spark would measure the batch again at every row,
-# which costs as much as all the rest of it; so few rows are the limit, however large they are.
-_ARROW = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-}
+
+
+def _arrow(settings: Settings) -> dict[str, str]:
+    """How rows go to Python. With a limit in bytes Spark would measure the batch again at every
+    row, which costs as much as all the rest of it; so few rows are the limit."""
+    return {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.spark.batch_records),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    }
 
 
 def spark_properties(settings: Settings, jars: list[str]) -> dict[str, str]:
@@ -111,7 +114,7 @@ def open_session(settings: Settings, jars: list[str]) -> Iterator[SparkSession]:
             hint="Check ONEX_SPARK_REMOTE and ONEX_SPARK_MASTER, "
             "or the embedded server with `onex stack status`.",
         ) from error
-    for name, value in _ARROW.items():
+    for name, value in _arrow(settings).items():
         session.conf.set(name, value)
     try:
         yield session

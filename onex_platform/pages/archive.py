@@ -20,8 +20,9 @@ from onex_platform.engines.postgres import open_engine, transaction
 from onex_platform.pages.cuts import Cut, TopicIds, plan_cut
 from onex_platform.pages.inbox import waiting
 from onex_platform.pages.index import CutAccount, PageIndex
-from onex_platform.pages.ingest import IngestJob, ingest
+from onex_platform.pages.ingest import Ingested, IngestJob, ingest
 from onex_platform.pages.ledger import recall
+from onex_platform.pages.pace import Pace
 from onex_platform.pages.plain import InputTopic
 from onex_platform.pages.store import PageStore
 from onex_platform.resilience import CircuitBreaker, shared_breaker
@@ -54,6 +55,7 @@ class PageArchive:
     store: PageStore
     buckets: int
     kafka: KafkaSession
+    pace: Pace
 
     def topic_ids(self) -> TopicIds:
         """Which topics were read, and which there are now."""
@@ -66,23 +68,37 @@ class PageArchive:
     ) -> TakenCut | None:
         """Take the next cut into the log, none that ends after `until`; None if there is no time
         left to close."""
+        tried = None
+        while (cut := self._next_cut(now, until)) is not None:
+            # Fewer records were asked for. If it ends where the last one did, that is a
+            # millisecond, which can't be divided.
+            whole = tried is not None and cut.instant == tried.instant
+            ingested = self._ingest(spark, cut, whole=whole)
+            if not whole:
+                self.pace.learn(cut.records, ingested.load)
+            if ingested.account is not None:
+                return TakenCut(cut, ingested.account)
+            tried = cut
+        return None
+
+    def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
         topics = input_topics()
         settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
         to_the_past = until is not None and until < settled
         ids = self.topic_ids()
         with open_consumer(self.settings) as consumer:
-            cut = plan_cut(
+            return plan_cut(
                 consumer,
                 topics,
                 self.index.cursors(),
                 self.index.head(),
                 until if until is not None and to_the_past else settled,
-                self.settings.pages.cut_events,
+                self.pace.most_records,
                 ids,
                 () if to_the_past else dated_by_senders(self.kafka.admin(), topics.keys()),
             )
-        if cut is None:
-            return None
+
+    def _ingest(self, spark: SparkSession, cut: Cut, *, whole: bool) -> Ingested:
         with transaction(self.engine, self.breaker) as cursor:
             inbox = waiting(cursor, self.domain, cut.instant, _FACTS_PER_CUT)
             floor = recall(cursor, self.domain).floor
@@ -92,13 +108,14 @@ class PageArchive:
             store_url=self.store.url,
             batch_id=uuid4(),
             cut=cut,
-            topics=topics,
+            topics=input_topics(),
             rules=intake_rules(self.settings, floor),
             buckets=self.buckets,
             # Whatever a sender dates later: no event of a cut lies behind the cut's end.
             read_at=cut.instant - _TICK,
+            whole=whole,
         )
-        return TakenCut(cut, ingest(spark, job, self.index, inbox))
+        return ingest(spark, job, self.index, inbox)
 
 
 @contextmanager
@@ -111,7 +128,8 @@ def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Itera
             index = PageIndex(engine, breaker, domain)
             buckets = index.begin(settings.pages.buckets)
             store = PageStore(store_url(settings))
-            yield PageArchive(settings, domain, engine, breaker, index, store, buckets, kafka)
+            pace = Pace(settings.pages.cut_events)
+            yield PageArchive(settings, domain, engine, breaker, index, store, buckets, kafka, pace)
     finally:
         engine.dispose()
 

@@ -27,11 +27,12 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import POSITION_STRIDE
 from onex_platform.pages.columns import ranks
-from onex_platform.pages.schema import LOG_SCHEMA, SCHEMA_VERSION
+from onex_platform.pages.schema import LOG_SCHEMA, SCHEMA_VERSION, stretches, widened
 
 METADATA_KEY = b"onex.page"
 _ROW_GROUP_ROWS = 256 * 1024
-_PACKED_ROWS = 8 * 1024  # a page with no more is packed
+_ROW_GROUP_BYTES = 256 * 1024**2  # of payloads; else few, but large events would fill the memory
+_PACKED_ROWS = 8 * 1024  # a page with no more is packed, unless its payloads are more than a group
 
 
 class EnumPageReason(StrEnum):
@@ -68,6 +69,7 @@ class PageMetadata(BaseModel):
     event_count: int
     row_groups: tuple[RowGroupKey, ...]
     packed: bool = False  # all changes are one row group of the file, all heartbeats another
+    payload_bytes: int = 0  # not encoded; 0 also in pages from before they were counted
     decided: int = 0  # facts of the registry's own policy among the events
     merged_from: UUID | None = None  # one of the pages that a merged one replaces
     schema_version: int = SCHEMA_VERSION
@@ -103,6 +105,7 @@ class PageWriter:
         self._groups: list[RowGroupKey] = []
         self._waiting: list[tuple[RowGroupKey, pa.Table]] | None = []  # None: too many to pack
         self._ranges: list[tuple[int, int, datetime, datetime]] = []
+        self._payload_bytes = 0
         self._decided = 0
 
     @property
@@ -113,12 +116,12 @@ class PageWriter:
 
     def add(self, bucket: int, events: pa.Table) -> None:
         """Add one bucket's events, in any order."""
-        events = events.combine_chunks()  # of many small pages there are as many chunks
+        events = widened(events).combine_chunks()  # of many small pages there are as many chunks
         is_beat = pc.equal(events["kind"], EnumEventKind.NODE_HEARTBEAT.value)
         for beats, mask in ((False, pc.invert(is_beat)), (True, is_beat)):
             part = _sorted(events.filter(mask))
-            for start in range(0, len(part), _ROW_GROUP_ROWS):
-                self._add_group(bucket, beats, part.slice(start, _ROW_GROUP_ROWS))
+            for group in stretches(part, _ROW_GROUP_ROWS, _ROW_GROUP_BYTES):
+                self._add_group(bucket, beats, group)
 
     def finish(self, **about: Any) -> EncodedPage:
         """The encoded page; `about` gives what the events themselves do not tell."""
@@ -134,6 +137,7 @@ class PageWriter:
             event_count=sum(group.events for group in self._groups),
             row_groups=tuple(self._groups),
             packed=packed,
+            payload_bytes=self._payload_bytes,
             decided=self._decided,
             **about,
         )
@@ -144,11 +148,13 @@ class PageWriter:
 
     def _add_group(self, bucket: int, beats: bool, part: pa.Table) -> None:
         key = RowGroupKey(bucket, beats, len(part))
+        self._payload_bytes += pc.sum(pc.binary_length(part["payload"])).as_py()
         if self._waiting is None:
             self._write([key], part)
         else:
             self._waiting.append((key, part))
-            if sum(waiting.events for waiting, _ in self._waiting) > _PACKED_ROWS:
+            events = sum(waiting.events for waiting, _ in self._waiting)
+            if events > _PACKED_ROWS or self._payload_bytes > _ROW_GROUP_BYTES:
                 for waiting, rows in self._waiting:
                     self._write([waiting], rows)
                 self._waiting = None

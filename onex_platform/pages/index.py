@@ -34,7 +34,7 @@ from onex_platform.pages.cursors import (
 )
 from onex_platform.pages.cuts import Cut, Place
 from onex_platform.pages.format import EnumPageReason, PageMetadata
-from onex_platform.pages.staging import take_staged
+from onex_platform.pages.staging import drop_staged, take_staged
 from onex_platform.resilience import CircuitBreaker
 
 # Before every broker: a log that begins here has not missed anything.
@@ -270,6 +270,11 @@ class PageIndex:
             insert_pages(cursor, pages)
             take_staged(cursor, batch_id, self.domain, staged)
             inbox.remove(cursor, self.domain, inbox_ids)
+
+    def drop_staged(self, batch_id: UUID) -> None:
+        """Forget what tasks staged for a cut that is not to be committed."""
+        with transaction(self._engine, self._breaker) as cursor:
+            drop_staged(cursor, batch_id)
 
     def _move_head(self, cursor: Cursor, cut: Cut) -> None:
         cursor.execute(

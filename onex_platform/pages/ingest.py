@@ -13,26 +13,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.postgres import lift_statement_limit, open_engine, transaction
 from onex_platform.engines.spark import kafka_options
+from onex_platform.engines.spark_worker import keep_large_arrays_apart
 from onex_platform.errors import InfraUnavailableError
 from onex_platform.faults import effect
 from onex_platform.pages import staging
-from onex_platform.pages.cuts import Cut
+from onex_platform.pages.batches import OverloadError, gathered, sliced, watched
+from onex_platform.pages.cuts import Cut, Place
 from onex_platform.pages.entry import Admitted, admit_records
 from onex_platform.pages.format import EncodedPage, EnumPageReason, PageWriter
-from onex_platform.pages.index import CutAccount, PageIndex
+from onex_platform.pages.index import CutAccount, PageIndex, StoredPage
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.numbering import enter_log
+from onex_platform.pages.packs import PACK, packs_of, unpacked, warnings_of
 from onex_platform.pages.plain import InputTopic
 from onex_platform.pages.reports import (
     PAGE_FIELDS,
@@ -41,7 +43,7 @@ from onex_platform.pages.reports import (
     staged_rows,
     store_page,
 )
-from onex_platform.pages.schema import LOG_SCHEMA, PARKED_SCHEMA, buckets_of, to_table
+from onex_platform.pages.schema import PARKED_SCHEMA, buckets_of, by_bucket, stretches, to_table
 from onex_platform.pages.store import PageStore
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
@@ -49,7 +51,6 @@ from onex_platform.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_Part = TypeVar("_Part")
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 WRITER = "ingest"
@@ -61,15 +62,8 @@ _REPORT = pa.schema(
         *PAGE_FIELDS,
         pa.field("duplicates", pa.int64(), nullable=False),
         *staged_fields(staging.TABLES),
-    ]
-)
-# What one task hands to another, by bucket: Arrow's own bytes, which Spark need not take apart into
-# rows and put together again.
-_PACK = pa.schema(
-    [
-        pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("events", pa.binary()),
-        pa.field("parked", pa.binary()),
+        # How many times what the task may hold it had to; above one it wrote nothing.
+        pa.field("load", pa.float64(), nullable=False),
     ]
 )
 # A cut is read from end to end: in the client's small steps, meant for a trickle, that takes longer
@@ -79,7 +73,6 @@ _LARGE_FETCHES = {
     "kafka.max.partition.fetch.bytes": str(8 * 1024**2),
     "kafka.receive.buffer.bytes": str(1024**2),
 }
-_PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
 # Admitted at once: little enough to stay in the processor's cache, enough to share a call's cost.
 _ADMITTED_BYTES = 8 * 1024**2
 # Packed at once: compressed in larger pieces, events take less space and time.
@@ -99,15 +92,29 @@ class IngestJob:
     rules: IntakeRules
     buckets: int
     read_at: datetime
+    whole: bool = False  # can't be divided: tasks hold what they must
+
+    @property
+    def task_bytes(self) -> float:
+        """How much one task may hold."""
+        return inf if self.whole else self.settings.pages.task_bytes
+
+
+class Ingested(NamedTuple):
+    """What became of a cut's records; None: of nothing, because a task's load was above one."""
+
+    account: CutAccount | None
+    load: float
 
 
 def ingest(
     spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent]
-) -> CutAccount:
-    """Take the cut into the log; what became of its records."""
+) -> Ingested:
+    """Take the cut into the log, unless it is too large for a task."""
     small = job.cut.records + len(inbox) <= job.settings.pages.small_cut_events
+    at_once = small and not job.whole
     try:
-        return _ingest(spark, job, index, inbox, tasks=1 if small else job.buckets)
+        return _ingest(spark, job, index, inbox, tasks=1 if at_once else job.buckets)
     except staging.DuplicateAcrossTasksError:
         # One task sees every id, so it can tell which of two came first.
         return _ingest(spark, replace(job, batch_id=uuid4()), index, inbox, tasks=1)
@@ -115,22 +122,39 @@ def ingest(
 
 def _ingest(
     spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent], *, tasks: int
-) -> CutAccount:
+) -> Ingested:
     reports = []
     if job.cut.ranges or inbox:
         with effect("ingest.write_pages"):
             written = _written_at_once if tasks == 1 else _written_by_bucket
             reports = written(spark, job, inbox).collect()
     pages, staged = reported_pages(reports), staged_rows(reports, staging.TABLES)
+    load = max((report.load for report in reports), default=0.0)
+    if load > 1:
+        _drop(job, index, pages)
+        return Ingested(None, load)
     account = CutAccount(
         archived=sum(page.metadata.event_count for page in pages),
         parked=staged["staged_parked"],
         duplicates=sum(report.duplicates for report in reports),
     )
-    with effect("ingest.commit_cut"):
-        facts = [fact.event_id for fact in inbox]
-        index.commit_cut(job.cut, job.batch_id, pages, account, facts, staged)
-    return account
+    facts = [fact.event_id for fact in inbox]
+    try:
+        with effect("ingest.commit_cut"):
+            index.commit_cut(job.cut, job.batch_id, pages, account, facts, staged)
+    except staging.DuplicateAcrossTasksError:
+        _drop(job, index, pages)
+        raise
+    return Ingested(account, load)
+
+
+def _drop(job: IngestJob, index: PageIndex, pages: Iterable[StoredPage]) -> None:
+    """Remove what tasks wrote for a cut that is not to be committed."""
+    store = PageStore(job.store_url)
+    with effect("ingest.drop_pages"):
+        for page in pages:
+            store.delete(page.key)
+        index.drop_staged(job.batch_id)
 
 
 def _written_at_once(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
@@ -148,10 +172,10 @@ def _written_by_bucket(spark: SparkSession, job: IngestJob, inbox: list[LogEvent
     """Tasks admit or park what they read; then each of others writes its buckets."""
     packs = []
     if job.cut.ranges:
-        packs.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(_PACK)))
+        packs.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(PACK)))
     if inbox:
-        facts = pa.Table.from_batches(_packs(job, _facts(inbox)))
-        packs.append(spark.createDataFrame(facts, spark_type(_PACK)))
+        facts = pa.Table.from_batches(packs_of(_facts(inbox), job.buckets))
+        packs.append(spark.createDataFrame(facts, spark_type(PACK)))
     together = reduce(lambda one, other: one.union(other), packs)
     return together.repartition(job.buckets, "bucket").mapInArrow(
         _bucket_writer(job), spark_type(_REPORT)
@@ -195,26 +219,25 @@ def _group_of(options: tuple[tuple[str, str], ...]) -> str:
 
 def _admitter(job: IngestJob) -> ArrowTask:
     def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for parts in _gathered(_admitted(job, batches), _PACKED_BYTES, Admitted.size):
-            yield from _packs(job, _together(parts))
+        records = watched(batches, job.task_bytes, lambda batch: _reading(job, batch))
+        try:
+            for parts in gathered(_admitted(job, records), _PACKED_BYTES, Admitted.size):
+                yield from packs_of(_together(parts), job.buckets)
+        except OverloadError as overload:
+            yield from warnings_of(overload.load, job.buckets)
 
     return admit_all
 
 
-def _gathered(
-    parts: Iterable[_Part], enough: int, size_of: Callable[[_Part], int]
-) -> Iterator[list[_Part]]:
-    """Parts in their order, as many at once as are enough bytes."""
-    waiting: list[_Part] = []
-    size = 0
-    for part in parts:
-        waiting.append(part)
-        size += size_of(part)
-        if size >= enough:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
+def _reading(job: IngestJob, batch: pa.RecordBatch) -> tuple[float, int]:
+    """How many bytes a task may read, and how many records it has to: those of one partition.
+
+    It does not hold them. But if every task reads more than its share of what all writers hold, one
+    of them will have too much; to find out only then would cost reading all of it.
+    """
+    start, end = job.cut.ranges[Place(batch["topic"][0].as_py(), batch["partition"][0].as_py())]
+    share = job.buckets * (end - start) / job.cut.records
+    return job.task_bytes * max(1, share), end - start
 
 
 def _together(parts: Iterable[Admitted]) -> Admitted:
@@ -222,65 +245,17 @@ def _together(parts: Iterable[Admitted]) -> Admitted:
     return Admitted(events, parked)
 
 
-def _packs(job: IngestJob, admitted: Admitted) -> Iterator[pa.RecordBatch]:
-    buckets = buckets_of(admitted.events["entity_id"].combine_chunks(), job.buckets)
-    for bucket, events in _by_bucket(admitted.events, buckets):
-        yield _pack(bucket, events=events)
-    # Any bucket will do for a parked record; its place spreads them.
-    offsets = admitted.parked["offset"].to_numpy()
-    for bucket, parked in _by_bucket(admitted.parked, (offsets % job.buckets).astype(np.int32)):
-        yield _pack(bucket, parked=parked)
-
-
-def _by_bucket(rows: pa.Table, numbers: NDArray[np.int32]) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each bucket; gathered once, because a filter for each would pass all of them."""
-    if not len(numbers):  # a partition without records has an empty batch, at least on clusters
-        return
-    if numbers.min() == numbers.max():
-        yield int(numbers[0]), rows
-        return
-    order = np.argsort(numbers, kind="stable")
-    gathered = rows.combine_chunks().take(pa.array(order))
-    buckets, starts = np.unique(numbers[order], return_index=True)
-    for bucket, start, end in zip(buckets, starts, [*starts[1:], len(order)], strict=True):
-        yield int(bucket), gathered.slice(start, end - start)
-
-
-def _pack(
-    bucket: int, *, events: pa.Table | None = None, parked: pa.Table | None = None
-) -> pa.RecordBatch:
-    packed = {
-        "bucket": [bucket],
-        "events": [events and _to_bytes(events)],
-        "parked": [parked and _to_bytes(parked)],
-    }
-    return pa.RecordBatch.from_pydict(packed, _PACK)
-
-
-def _to_bytes(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=_PACKED) as stream:
-        stream.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _unpacked(packs: Iterable[pa.RecordBatch]) -> Admitted:
-    events, parked = [LOG_SCHEMA.empty_table()], [PARKED_SCHEMA.empty_table()]
-    for batch in packs:
-        for column, tables in (("events", events), ("parked", parked)):
-            tables += [
-                pa.ipc.open_stream(item.as_buffer()).read_all()
-                for item in batch.column(column)
-                if item.is_valid
-            ]
-    return Admitted(pa.concat_tables(events), pa.concat_tables(parked))
-
-
 def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[Admitted]:
-    for some in _gathered(batches, _ADMITTED_BYTES, lambda batch: batch.nbytes):
+    for some in gathered(_slices(batches), _ADMITTED_BYTES, lambda batch: batch.nbytes):
         records = pa.Table.from_batches(some)
         yield admit_records(records, job.topics, job.rules, job.read_at)
+
+
+def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.nbytes > _ADMITTED_BYTES:
+            keep_large_arrays_apart()
+        yield from sliced(batch, _ADMITTED_BYTES)
 
 
 def _facts(inbox: list[LogEvent]) -> Admitted:
@@ -289,26 +264,42 @@ def _facts(inbox: list[LogEvent]) -> Admitted:
 
 def _single_writer(job: IngestJob, inbox: list[LogEvent]) -> ArrowTask:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        admitted = _together([_facts(inbox), *_admitted(job, batches)])
-        yield from _reported(job, admitted, one_page=True)
+        records = watched(batches, job.task_bytes, lambda _: (job.task_bytes, job.cut.records))
+        try:
+            admitted = _together([_facts(inbox), *_admitted(job, records)])
+            load = admitted.size() / job.task_bytes
+        except OverloadError as overload:
+            admitted, load = _facts([]), overload.load
+        yield from _reported(job, admitted, load, one_page=not job.whole)
 
     return write
 
 
 def _bucket_writer(job: IngestJob) -> ArrowTask:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _reported(job, _unpacked(batches), one_page=False)
+        admitted, load = unpacked(batches, job.task_bytes)
+        yield from _reported(job, admitted, load, one_page=False)
 
     return write
 
 
-def _reported(job: IngestJob, admitted: Admitted, *, one_page: bool) -> Iterator[pa.RecordBatch]:
+def _reported(
+    job: IngestJob, admitted: Admitted, load: float, *, one_page: bool
+) -> Iterator[pa.RecordBatch]:
+    """What a task did with what was admitted, or that it was too much."""
     from pyspark import TaskContext
 
-    if len(admitted.events) or len(admitted.parked):
+    reports = []
+    if load > 1:
+        nothing = dict.fromkeys(staging.TABLES, 0)
+        reports.append({"encoded_bytes": 0, "duplicates": 0, **nothing})
+    elif len(admitted.events) or len(admitted.parked):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        yield pa.RecordBatch.from_pylist(_write_task(job, task, admitted, one_page), _REPORT)
+        reports += _write_task(job, task, admitted, one_page)
+    if reports:
+        rows = [report | {"load": load} for report in reports]
+        yield pa.RecordBatch.from_pylist(rows, _REPORT)
 
 
 def _write_task(
@@ -344,14 +335,15 @@ def _write_task(
 
 
 def _pages(job: IngestJob, events: pa.Table, one_page: bool) -> Iterator[EncodedPage]:
-    """The task's events as pages: one for all its buckets, or one for each."""
+    """The task's events as pages: one for all its buckets, or one for each, or more if large."""
     numbers = buckets_of(events["entity_id"].combine_chunks(), job.buckets)
     writer = PageWriter()
-    for bucket, part in _by_bucket(events, numbers):
-        writer.add(bucket, part)
-        if not one_page:
-            yield _finish(job, writer)
-            writer = PageWriter()
+    for bucket, rows in by_bucket(events, numbers):
+        for part in stretches(rows, len(rows), job.settings.pages.task_bytes):
+            writer.add(bucket, part)
+            if not one_page:
+                yield _finish(job, writer)
+                writer = PageWriter()
     if one_page and len(events):
         yield _finish(job, writer)
 

@@ -30,6 +30,7 @@ from onex_platform.pages.store import PageStore, concurrently, page_key
 WRITER = "compaction"
 # What is decoded at once, some 200 MB; a larger group is taken in several goes, bucket by bucket.
 _EVENTS_IN_MEMORY = 500_000
+_BYTES_IN_MEMORY = 512 * 1024**2  # of payloads
 
 
 class UnequalMergeError(OnexError):
@@ -90,7 +91,10 @@ def _by_bucket(
 ) -> Iterator[tuple[int, pa.Table]]:
     """Each bucket's events of all pages; as many buckets are decoded at once as memory allows."""
     buckets = sorted({bucket for page in about for bucket in page.bucket_numbers})
-    goes = sum(page.event_count for page in about) // _EVENTS_IN_MEMORY + 1
+    goes = 1 + max(
+        sum(page.event_count for page in about) // _EVENTS_IN_MEMORY,
+        sum(page.payload_bytes for page in about) // _BYTES_IN_MEMORY,
+    )
     at_once = -(-len(buckets) // goes)
     for start in range(0, len(buckets), at_once):
         chosen = buckets[start : start + at_once]

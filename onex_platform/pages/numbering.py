@@ -23,6 +23,7 @@ from onex_platform.domain.order import (
     position_at,
 )
 from onex_platform.pages.columns import ranks
+from onex_platform.pages.schema import widened
 
 # Of ids, those that entered the log before.
 LedgerLookup = Callable[[list[bytes]], set[bytes]]
@@ -42,7 +43,7 @@ def enter_log(events: pa.Table, closed_before: datetime, known_ids: LedgerLookup
     keys = _cut_keys(events)
     order = np.lexsort((*keys, ranks(events["entity_id"].combine_chunks())))
     duplicates = _duplicates(events, keys, known_ids)
-    events = events.combine_chunks().take(pa.array(order))
+    events = widened(events).combine_chunks().take(pa.array(order))
     events = _with(events, "position", pa.array(_positions(events, closed_before)))
     return _with(events, "duplicate", pa.array(duplicates[order]))
 

@@ -274,9 +274,10 @@ def _events(
         "deadline": _deadlines(occurred_at, codes, known, rules),
         "correlation_id": correlation_ids,
         "cause_id": pa.nulls(len(good), ID),
-        "topic": records["topic"],
-        "partition": records["partition"],
-        "offset": records["offset"],
+        # Copied: a column of a batch keeps all of it in memory, the texts included.
+        "topic": names.cast(pa.string()),
+        "partition": pa.array(np.array(records["partition"])),
+        "offset": pa.array(np.array(records["offset"])),
         "duplicate": pa.array(np.zeros(len(good), dtype=bool)),
         "payload": payloads,
     }

@@ -17,6 +17,7 @@ _Item = TypeVar("_Item")
 
 # Small pages are read together: a chunk of its own for each would cost more than its events.
 _CHUNK_EVENTS = 1 << 18
+_CHUNK_BYTES = 256 * 1024**2  # of payloads
 
 
 class PageRef(NamedTuple):
@@ -36,6 +37,10 @@ class PageRef(NamedTuple):
     def holds(self, bucket: int | None) -> bool:
         """Whether it has events of the bucket, or of any if None."""
         return bucket is None or any(group.bucket == bucket for group in self.metadata.row_groups)
+
+    def bytes_of(self, bucket: int | None) -> int:
+        """How large the payloads of the bucket's events are, if all buckets' are alike."""
+        return self.metadata.payload_bytes * self.events_of(bucket) // self.events
 
     def lies_within(self, start: int, end: int) -> bool:
         """Whether all its positions are from `start` on and below `end`."""
@@ -72,13 +77,14 @@ def worthwhile_chunks(
 ) -> Iterator[list[PageRef]]:
     """The pages of a bucket (of all if None), in log order, in groups that are worth a chunk."""
     group: list[PageRef] = []
-    events = 0
+    events = size = 0
     for together in chunks_of(page for page in pages if page.holds(bucket)):
         group += together
         events += sum(page.events_of(bucket) for page in together)
-        if events >= _CHUNK_EVENTS:
+        size += sum(page.bytes_of(bucket) for page in together)
+        if events >= _CHUNK_EVENTS or size >= _CHUNK_BYTES:
             yield group
-            group, events = [], 0
+            group, events, size = [], 0, 0
     if group:
         yield group
 

@@ -20,6 +20,7 @@ from onex_platform.pages.ledger import enter_staged
 from onex_platform.pages.numbering import ledgered
 
 TABLES = ("staged_ids", "staged_parked")
+_AT_ONCE = 100  # records, which may be large
 _PARKED = (
     'topic, partition, "offset", kind, reason, detail, record_timestamp, append_time, legacy,'
     " key, value, header_names, header_values"
@@ -39,18 +40,24 @@ def stage(
         copy.write("".join(_id_lines(f"{batch_id}\t{task}", events)))
     ids = cursor.rowcount
     with cursor.copy(f"COPY staged_parked (batch_id, task, {_PARKED}) FROM STDIN") as copy:
-        for row in zip(*(column.to_pylist() for column in parked.columns), strict=True):
-            copy.write_row((batch_id, task, *row))
+        for batch in parked.to_batches(max_chunksize=_AT_ONCE):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                copy.write_row((batch_id, task, *row))
     return {"staged_ids": ids, "staged_parked": cursor.rowcount}
 
 
 def _id_lines(mark: str, events: pa.Table) -> Iterator[str]:
     """The ids that the ledger will keep, as COPY reads them: types would cost five times that."""
-    judged = ledgered(events)
+    judged = ledgered(events.drop_columns("payload"))
     entering = judged.filter(pc.invert(judged["duplicate"]))
     times = pc.coalesce(entering["reported_at"], entering["occurred_at"]).cast(pa.string())
     for event_id, time in zip(entering["event_id"].to_pylist(), times.to_pylist(), strict=True):
         yield f"{mark}\t{event_id.hex()}\t{time}\n"
+
+
+def drop_staged(cursor: Cursor, batch_id: UUID) -> None:
+    """Forget what the tasks of a cut staged that is not to be committed."""
+    clear_staging(cursor, TABLES, batch_id)
 
 
 def take_staged(cursor: Cursor, batch_id: UUID, domain: str, reported: RowCounts) -> None:
@@ -71,4 +78,4 @@ def take_staged(cursor: Cursor, batch_id: UUID, domain: str, reported: RowCounts
         [batch_id, domain],
     )
     require_staged("staged_parked", cursor.rowcount, reported)
-    clear_staging(cursor, TABLES, batch_id)
+    drop_staged(cursor, batch_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -16,6 +17,31 @@ from pyspark.sql import SparkSession
 from onex_platform.engines import spark_worker
 from onex_platform.engines.spark_worker import _Collector
 from onex_platform.pipeline.spark_worker import _USED_BY_TASKS
+
+# What is freed teaches glibc to take as much from its heap the next time.
+_ALLOCATE = """
+import ctypes, sys
+from onex_platform.engines.spark_worker import keep_large_arrays_apart
+if sys.argv[1] == "apart":
+    keep_large_arrays_apart()
+class Info(ctypes.Structure):
+    _fields_ = [(f"field_{n}", ctypes.c_size_t) for n in range(10)]
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype, libc.malloc.restype = Info, ctypes.c_void_p
+libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+libc.free(libc.malloc(20_000_000))
+before = libc.mallinfo2().field_3
+libc.malloc(10_000_000)
+print(libc.mallinfo2().field_3 - before)  # mappings of their own
+"""
+
+
+@pytest.mark.parametrize(("how", "mappings"), [("apart", "1"), ("as ever", "0")])
+def test_large_arrays_are_kept_apart_once_they_are_many(how: str, mappings: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", _ALLOCATE, how], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == mappings
 
 
 def test_the_module_that_is_named_to_spark_exists() -> None:

@@ -141,11 +141,16 @@ def test_buckets_stay_apart_in_a_merged_page(archive: PageArchive, log: WrittenL
         assert table.sort_by([("entity_id", "ascending"), ("position", "ascending")]) == table
 
 
+@pytest.mark.parametrize("limit", ["_EVENTS_IN_MEMORY", "_BYTES_IN_MEMORY"])
 @pytest.mark.parametrize("in_memory", [1, 20, 500_000], ids=["bucket by bucket", "two", "at once"])
 def test_a_large_group_is_read_in_several_goes_and_written_as_several_pages(
-    archive: PageArchive, log: WrittenLog, monkeypatch: pytest.MonkeyPatch, in_memory: int
+    archive: PageArchive,
+    log: WrittenLog,
+    monkeypatch: pytest.MonkeyPatch,
+    in_memory: int,
+    limit: str,
 ) -> None:
-    monkeypatch.setattr(merge, "_EVENTS_IN_MEMORY", in_memory)
+    monkeypatch.setattr(merge, limit, in_memory)
     log.cuts(9)
     before = events_of(archive)
     [group] = plan(archive, log.folded)

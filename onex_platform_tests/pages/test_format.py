@@ -15,6 +15,7 @@ from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
 from onex_platform.pages import format as page_format
+from onex_platform.pages import schema
 from onex_platform.pages.format import (
     EncodedPage,
     EnumPageReason,
@@ -102,3 +103,22 @@ def test_the_page_of_a_small_cut_is_small() -> None:
     page = page_of([event(EnumEventKind.NODE_HEARTBEAT, 8 * n, n, node=uuid4()) for n in range(64)])
     assert page.metadata.bucket_numbers == list(range(BUCKETS))
     assert open_page(io.BytesIO(page.data)).num_row_groups == 1
+
+
+def test_large_payloads_are_divided_into_groups_of_few_bytes_and_never_packed() -> None:
+    log = [
+        event(EnumEventKind.NODE_INTROSPECTION, 8 * n, n, node=uuid4(), metadata={"x": "y" * 500})
+        for n in range(40)
+    ]
+    with (
+        mock.patch.object(page_format, "_ROW_GROUP_BYTES", 2000),
+        mock.patch.object(schema, "_WIDE_BYTES", 1000),
+    ):
+        page = page_of(log)
+    file = open_page(io.BytesIO(page.data))
+    assert not page.metadata.packed
+    assert 15 <= file.num_row_groups == len(page.metadata.row_groups)
+    table = read_page(file, page.metadata, beats=False)
+    assert table.schema.equals(schema.LOG_SCHEMA)
+    assert sorted(to_events(table, "registration"), key=str) == sorted(log, key=str)
+    assert page.metadata.payload_bytes == sum(map(len, table["payload"].to_pylist()))

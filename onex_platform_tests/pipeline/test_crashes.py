@@ -44,7 +44,14 @@ settings = load_settings()
 with open_session(settings, []) as spark, open_archive(settings) as archive:
     drain(spark, archive, linger_seconds=0.1)
 """
-EFFECTS = ("ingest.write_pages", "ingest.commit_cut", "reduce.hand_over", "reduce.commit_batch")
+EFFECTS = (
+    "ingest.write_pages",
+    "ingest.drop_pages",
+    "ingest.commit_cut",
+    "reduce.hand_over",
+    "reduce.commit_batch",
+)
+_TOO_FEW = "10000"  # bytes for a task: the first cut is too large, its pages are dropped
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
@@ -61,6 +68,8 @@ def test_a_run_killed_at_any_effect_is_completed_by_the_next(
     count += send(settings, [sent(Kind.NODE_SHUTDOWN, "node-1")])
     variables = address_variables(settings.model_copy(update={"spark": remote_spark.spark}))
     variables |= {"ONEX_PAGES_URL": settings.pages.url or "", "ONEX_PAGES_SETTLE_SECONDS": "0.05"}
+    if effect == "ingest.drop_pages":
+        variables["ONEX_PAGES_TASK_BYTES"] = _TOO_FEW
     killed = subprocess.run(
         [sys.executable, "-c", _RUN, f"{moment}:{effect}"],
         env=child_environment(variables),
