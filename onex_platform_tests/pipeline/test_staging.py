@@ -30,10 +30,10 @@ from onex_platform.stack.processes import wait_until
 from onex_platform_tests.pipeline.broker import send, sent, skip_what_others_left
 from onex_platform_tests.pipeline.test_pipeline import (
     a_mixed_morning,
-    log_of,
     require_live_equals_replay,
     rows_of,
 )
+from onex_platform_tests.projections.logs import log_of
 from onex_platform_tests.stacks import connect, embedded_settings
 
 if TYPE_CHECKING:
