@@ -39,6 +39,9 @@ _TAKEN_OVER = frozenset(
     }
 )
 
+# By the topic's limit, or because it is larger than a segment.
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+
 BULK_IN_TRANSACTIONS = {
     **BULK,
     "delivery.report.only.error": True,  # the commit acknowledges
@@ -132,7 +135,7 @@ class TransactionalProducer:
                     raise KafkaException(self._refused or error.args[0]) from error
         except InfraError:
             self.close()
-            if self._refused and self._refused.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            if self._refused and self._refused.code() in _TOO_LARGE:
                 self._learn_limit(topic)
             raise
         except BaseException:
@@ -172,7 +175,8 @@ class TransactionalProducer:
     def _learn_limit(self, topic: str) -> None:
         """Take over a limit that is lower than ours, and let the caller send again."""
         with open_admin(self._settings) as admin:
-            limit = int(describe(admin, [topic])[topic].config["max.message.bytes"])
+            config = describe(admin, [topic])[topic].config
+        limit = min(int(config["max.message.bytes"]), int(config["segment.bytes"]))
         if limit < self._max_bytes:
             self._max_bytes = limit
             raise LowerLimitError(

@@ -81,7 +81,7 @@ def drain_input(
     if (ahead := clock_ahead_seconds(archive.settings)) is not None:
         numbers[CLOCK_AHEAD] = ahead
     context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=numbers))
-    if account.published.published:
+    if account.published.published or account.published.too_large:
         metadata = relayed_numbers(account.published)
         context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_SNAPSHOTS, metadata=metadata))
     # An hour is materialised once it is over; what the run added to the present one is observed.

@@ -62,7 +62,7 @@ def longest_turn(settings: Settings) -> float:
 
 
 def _take_turn(cursor: Cursor, settings: Settings, domain: str) -> None:
-    key, limit = _turn_key(domain), longest_turn(settings)
+    key, limit = turn_key(domain), longest_turn(settings)
     began = since = time.monotonic()
     holder = None
     cursor.execute(f"SET LOCAL lock_timeout = '{_LOOK_SECONDS}s'")
@@ -96,6 +96,7 @@ def _end(cursor: Cursor, domain: str, key: int, holder: str) -> None:
         )
 
 
-def _turn_key(domain: str) -> int:
+def turn_key(domain: str) -> int:
+    """The number of the domain's lock."""
     digest = hashlib.sha256(f"publication of {domain}".encode()).digest()
     return int.from_bytes(digest[:8], signed=True)

@@ -117,13 +117,19 @@ def test_a_record_above_the_limit_is_named_and_the_others_are_sent(
 
 
 @pytest.mark.parametrize(
-    ("limit", "size", "too_large"), [(1_048_588, 1_500_000, 1), (5000, 4500, 1), (5000, 1500, 0)]
+    ("setting", "limit", "size", "too_large"),
+    [
+        ("max.message.bytes", 1_048_588, 1_500_000, 1),
+        ("segment.bytes", 1_048_576, 1_500_000, 1),
+        ("max.message.bytes", 5000, 4500, 1),
+        ("max.message.bytes", 5000, 1500, 0),
+    ],
 )
 def test_a_topic_with_a_lower_limit_is_asked_for_it(
-    kafka_settings: Settings, topic: str, limit: int, size: int, too_large: int
+    kafka_settings: Settings, topic: str, setting: str, limit: int, size: int, too_large: int
 ) -> None:
     with open_admin(kafka_settings) as admin:
-        alter(admin, topic, {"max.message.bytes": str(limit)})
+        alter(admin, topic, {"max.message.bytes": str(LIMIT), setting: str(limit)})
     noise = random.Random(1)
     messages: list[Outgoing] = [(str(n), noise.randbytes(1500), []) for n in range(20)]
     messages.append(("last", noise.randbytes(size), []))

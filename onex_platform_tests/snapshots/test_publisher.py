@@ -27,7 +27,7 @@ from onex_platform.errors import (
 from onex_platform.settings import BreakerSettings, KafkaSettings, address_variables
 from onex_platform.snapshots.publisher import SnapshotPublisherRegistration, StaleSnapshotError
 from onex_platform.snapshots.records import PublishedState
-from onex_platform.snapshots.turns import longest_turn
+from onex_platform.snapshots.turns import longest_turn, turn_key
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.domain.builders import number_id
 from onex_platform_tests.snapshots.registry import Registry, require_rising
@@ -216,6 +216,11 @@ _HOLDERS = """
     WHERE locktype = 'advisory' AND granted AND datname = current_database()"""
 
 
+_IN_QUEUE = """
+    SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database
+    WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()"""
+
+
 @pytest.mark.parametrize(
     ("moment", "state", "complaint"),
     [
@@ -265,13 +270,18 @@ def test_a_publisher_that_waits_for_living_ones_ends_none_of_them(registry: Regi
     pause = longest_turn(impatient.settings) / 2
 
     def hold(_: int) -> None:
-        with registry.relay() as relay:
-            relay.writer.in_turn(lambda turn: time.sleep(pause))
+        with transaction(registry.store.engine, registry.store.breaker) as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [turn_key(registry.config.domain)])
+            time.sleep(pause)
+
+    def queue() -> int:
+        return registry.store.select(_IN_QUEUE)[0][0]
 
     with ThreadPoolExecutor(3) as pool:
         holding = pool.map(hold, range(3))
-        time.sleep(pause / 4)
+        assert wait_until(lambda: queue() == 2, pause)  # all three are before us
         with opened(impatient) as publisher:
+            assert queue() == 0
             assert publisher.publish_batch([row]) == 1
         list(holding)  # raises if a session was ended
 
