@@ -90,7 +90,7 @@ def test_rows_are_folded_while_nothing_can_be_published(
     send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, str(node))])
     with open_archive(pipeline_settings) as archive:
         reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
-        missing = f"onex.snapshot.platform.nowhere-{node.hex[:8]}.v1"
+        missing = f"onex.snapshot.nowhere-{node.hex[:8]}.registration-snapshots.v1"
         with monkeypatch.context() as patched:
             patched.setenv("SNAPSHOT_TOPIC", missing)
             account = serve(spark, archive, linger_seconds=0.2)
