@@ -17,7 +17,7 @@ from onex_platform.engines.spark import open_session
 from onex_platform.pages import compaction, losses, orphans
 from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.stats import archive_stats
-from onex_platform.pages.verify import verify_log, verify_pages
+from onex_platform.pages.verify import PagesAccount, verify_log, verify_pages
 from onex_platform.projections.accounting import accounted_to
 from onex_platform.projections.cursors import fold_position
 from onex_platform.settings import load_settings
@@ -100,7 +100,7 @@ def verify_command(sample: int | None, delete_orphans: bool, as_json: bool) -> N
     Orphans are files that no index names. They do no harm and are no fault.
     """
     with _archive("postgres") as archive:
-        log, pages = verify_log(archive), verify_pages(archive, sample)
+        log, pages = verify_log(archive), _verified(archive, sample)
         found = list(orphans.find_orphans(archive, _folded(archive), datetime.now(UTC)))
         deleted = orphans.delete_orphans(archive, found) if delete_orphans else 0
     faults = [*log.faults, *pages.faults]
@@ -149,6 +149,14 @@ def skip_lost_command(yes: bool) -> None:
 def _archive(*services: str) -> Iterator[PageArchive]:
     with open_archive(attach(load_settings(), services=services)) as archive:
         yield archive
+
+
+def _verified(archive: PageArchive, sample: int | None) -> PagesAccount:
+    """A sample is read here, everything on Spark."""
+    if sample is not None:
+        return verify_pages(archive, sample)
+    with open_session(archive.settings, []) as spark:
+        return verify_pages(archive, spark=spark)
 
 
 def _folded(archive: PageArchive) -> int:

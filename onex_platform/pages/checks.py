@@ -76,11 +76,10 @@ def log_is_whole(account: LogAccount) -> Verdict:
 def pages_are_sound(account: PagesAccount) -> Verdict:
     """Whether the pages lie in the store with the bytes that they were written with."""
     numbers: dict[str, Number] = {
-        "pages": account.pages,
         "read pages": account.checked_pages,
         "read bytes": account.checked_bytes,
     }
-    return _verdict("Every page is as it was written.", account.faults, numbers)
+    return _verdict("Every page that was read is as it was written.", account.faults, numbers)
 
 
 def _verdict(praise: str, faults: list[LogFault], numbers: dict[str, Number]) -> Verdict:

@@ -14,7 +14,7 @@ _WEEK = timedelta(weeks=1)
 
 
 class HourCounts(NamedTuple):
-    """What the cuts of one hour read, and how many pages reach into it by now.
+    """What the cuts of one hour read, and how many pages reach into it by now, of what size.
 
     A page that compaction made may reach into several hours, and counts in each.
     """
@@ -25,6 +25,7 @@ class HourCounts(NamedTuple):
     parked: int = 0
     duplicates: int = 0
     pages: int = 0
+    bytes: int = 0
 
 
 def hour_counts(archive: PageArchive, start: datetime, end: datetime) -> dict[datetime, HourCounts]:
@@ -43,7 +44,8 @@ def hour_counts(archive: PageArchive, start: datetime, end: datetime) -> dict[da
             " FROM log_cuts WHERE domain = %(domain)s"
             " AND instant > %(start)s AND instant <= %(end)s GROUP BY 1"
             "), filed AS ("
-            " SELECT hour, count(*) AS pages FROM pages, LATERAL generate_series("
+            " SELECT hour, count(*) AS pages, sum(encoded_bytes) AS bytes"
+            " FROM pages, LATERAL generate_series("
             "  greatest(%(start)s,"
             "   date_trunc('hour', to_timestamp(min_position / %(per_second)s), 'UTC')),"
             "  least(%(last)s, to_timestamp(max_position / %(per_second)s)),"

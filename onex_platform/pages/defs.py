@@ -99,17 +99,25 @@ def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinitio
 
 
 @dg.asset_check(asset=wiring.EVENT_PAGES)
-def log_is_whole(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
-    """No gap and no overlap: every offset was read once, every event is in a page once."""
-    return dg.AssetCheckResult(**checks.log_is_whole(verify_log(archive))._asdict())
+def log_is_whole(
+    config: StretchOfLog, archive: dg.ResourceParam[PageArchive]
+) -> dg.AssetCheckResult:
+    """No gap and no overlap: every offset was read once, every event is in a page once; of the last
+    hours with every run, of the whole log every night."""
+    since = None
+    if config.hours is not None:
+        since = archive.index.head() - timedelta(hours=config.hours)
+    return dg.AssetCheckResult(**checks.log_is_whole(verify_log(archive, since))._asdict())
 
 
 @dg.asset_check(asset=wiring.EVENT_PAGES)
 def pages_are_sound(
-    config: SampleOfPages, archive: dg.ResourceParam[PageArchive]
+    config: SampleOfPages,
+    spark: dg.ResourceParam[PySparkResource],
+    archive: dg.ResourceParam[PageArchive],
 ) -> dg.AssetCheckResult:
-    """Every page lies in the store; a sample of them, or all, has the checksum it was given."""
-    account = verify_pages(archive, config.pages)
+    """A sample of the pages, or all, lie in the store with the checksum that they were given."""
+    account = verify_pages(archive, config.pages, spark.spark_session)
     return dg.AssetCheckResult(**checks.pages_are_sound(account)._asdict())
 
 

@@ -88,6 +88,14 @@ class EncodedPage(NamedTuple):
     data: bytes
     checksum: str
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What a store that keeps attributes with its objects is told of the page: all but the
+        groups of rows, for which such stores have no room."""
+        about = self.metadata.model_dump(mode="json", exclude={"row_groups"}, exclude_none=True)
+        about |= {"encoded_bytes": len(self.data), "checksum": self.checksum}
+        return {name: str(value) for name, value in about.items()}
+
 
 class PageWriter:
     """Collects the parts of one page, bucket by bucket, and encodes it."""

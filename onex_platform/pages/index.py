@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 from sqlalchemy import Engine
@@ -39,6 +39,7 @@ from onex_platform.resilience import CircuitBreaker
 
 # Before every broker: a log that begins here has not missed anything.
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_ID_SPACE = 2**128
 
 
 class StoredPage(NamedTuple):
@@ -176,18 +177,42 @@ class PageIndex:
                 PageMetadata.model_validate(row.metadata), row.key, row.encoded_bytes, row.checksum
             )
 
-    def entries(self, end: int = 2**63 - 1, sample: int | None = None) -> Iterator[PageEntry]:
-        """The pages that begin below `end`, in order of position, or so many chosen by chance."""
-        order = "min_position, page_id" if sample is None else "random()"
+    def entries(self, end: int = 2**63 - 1, start: int = 0) -> Iterator[PageEntry]:
+        """The pages with positions from `start` on that begin below `end`, in order of position."""
+        return self._entries(
+            "max_position >= %(start)s AND min_position < %(end)s ORDER BY min_position, page_id",
+            {"start": start, "end": end},
+        )
+
+    def entries_by_id(self, part: int, parts: int) -> Iterator[PageEntry]:
+        """One of as many parts of all pages; their ids are random, so parts are of equal size."""
+        return self._entries(
+            "page_id BETWEEN %(first)s AND %(last)s ORDER BY page_id",
+            {
+                "first": UUID(int=part * _ID_SPACE // parts),
+                "last": UUID(int=(part + 1) * _ID_SPACE // parts - 1),
+            },
+        )
+
+    def sample(self, size: int) -> list[PageEntry]:
+        """So many pages chosen by chance: neighbours by their random ids, from a random id on."""
+        chosen: dict[UUID, PageEntry] = {}
+        for first in (uuid4(), UUID(int=0)):
+            rows = self._entries(
+                "page_id >= %(first)s ORDER BY page_id LIMIT %(most)s",
+                {"first": first, "most": size - len(chosen)},
+            )
+            chosen |= {page.page_id: page for page in rows}
+        return list(chosen.values())
+
+    def _entries(self, which: str, values: dict[str, Any]) -> Iterator[PageEntry]:
         rows = stream(
             self._engine,
             self._breaker,
             "SELECT page_id, key, period, min_position, max_position, event_count,"  # noqa: S608
             " event_count - (metadata ->> 'decided')::bigint AS entered, encoded_bytes, checksum"
-            " FROM pages"
-            " WHERE domain = %(domain)s AND replaced_at IS NULL AND min_position < %(end)s"
-            f" ORDER BY {order} LIMIT %(sample)s",
-            {"domain": self.domain, "end": end, "sample": sample},
+            f" FROM pages WHERE domain = %(domain)s AND replaced_at IS NULL AND {which}",
+            {"domain": self.domain, **values},
         )
         return (PageEntry(*row) for row in rows)
 

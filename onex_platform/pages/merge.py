@@ -48,7 +48,7 @@ def merge_group(
     with effect("compact.write_pages"):
         for page in merge_pages(sources, target_bytes):
             key = page_key(page.metadata)
-            store.create(key, page.data)
+            store.create(key, page.data, page.attributes)
             merged.append(StoredPage(page.metadata, key, len(page.data), page.checksum))
     _require_equal(group, merged)
     with effect("compact.replace_pages"):

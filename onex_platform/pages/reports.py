@@ -33,7 +33,7 @@ def staged_rows(reports: Collection[Any], tables: Iterable[str]) -> RowCounts:
 def store_page(store: PageStore, page: EncodedPage) -> dict[str, Any]:
     """Store a page, and what to report of it."""
     key = page_key(page.metadata)
-    store.create(key, page.data)
+    store.create(key, page.data, page.attributes)
     return {
         "page": page.metadata.model_dump_json(),
         "key": key,

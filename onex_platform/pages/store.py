@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -82,11 +82,13 @@ class PageStore:
                 hint="Set ONEX_PAGES_URL to a folder or to an s3://, gs:// or az:// address.",
             ) from None
 
-    def create(self, key: str, data: bytes) -> None:
-        """Store a new object; a key that exists already is an error, never overwritten."""
+    def create(self, key: str, data: bytes, attributes: Mapping[str, str] | None = None) -> None:
+        """Store a new object, where the store keeps them with its attributes; a key that exists
+        already is an error, never overwritten."""
+        kept = dict(attributes) if attributes and self._folder is None else None
         with self._translated(key):
             try:
-                obstore.put(self._store, key, data, mode="create")
+                obstore.put(self._store, key, data, mode="create", attributes=kept)
             except AlreadyExistsError:
                 raise PageExistsError(
                     f"{key} exists in {self.url} already; pages are never overwritten."

@@ -190,6 +190,7 @@ def _hourly_job() -> Any:
 def _proof_job() -> Any:
     """Every check of log and rows; those that take a sample otherwise, take everything."""
     whole = {
+        "event_pages_log_is_whole": {"config": {"hours": None}},
         "event_pages_pages_are_sound": {"config": {"pages": None}},
         "registration_projections_accounting": {"config": {"whole": True}},
         "registration_projections_live_equals_replay": {"config": {"rows": None}},

@@ -80,7 +80,7 @@ def test_the_proof_is_printed_and_its_verdict_is_the_exit_code(
     assert "faults           0" in whole.stdout
     page = next(archive.index.entries())
     archive.store.delete(page.key)
-    broken = onex(settings, "verify", "--sample", "1")
+    broken = onex(settings, "verify", "--sample", "100")
     assert broken.exit_code == 1
     assert f"missing  {page.key} (positions {page.min_position}" in broken.stdout
     document = json.loads(onex(settings, "verify", "--json").stdout)

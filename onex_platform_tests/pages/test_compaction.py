@@ -87,9 +87,11 @@ def test_a_merged_page_counts_in_every_hour_that_it_reaches_into(
     before = hour_counts(archive, hours[0], hours[-1])
     assert [before[hour].pages for hour in hours[:-1]] == [0, 6, 6, 0]
     compact(spark, archive, log.folded)
-    assert len(list(archive.index.pages())) == 1
+    [page] = archive.index.pages()
     after = hour_counts(archive, hours[0], hours[-1])
     assert [after[hour].pages for hour in hours[:-1]] == [0, 1, 1, 0]
+    size = page.encoded_bytes
+    assert [after[hour].bytes for hour in hours[:-1]] == [0, size, size, 0]
     assert [count.read for count in after.values()] == [count.read for count in before.values()]
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import obstore
 import pytest
 
 from onex_platform.errors import ConfigurationError, InfraConnectionError
 from onex_platform.pages import compaction
-from onex_platform.pages.archive import open_archive
+from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.pages.compaction import sweep
 from onex_platform.pages.format import checksum_of
 from onex_platform.pages.orphans import find_orphans
@@ -162,6 +163,16 @@ def bucket_settings(pipeline_settings: Settings, s3_url: str) -> Settings:
     return pipeline_settings.model_copy(update={"pages": pages})
 
 
+def require_attributes(archive: PageArchive) -> None:
+    """The store says of every page what the index says of it, but for the groups of its rows."""
+    bucket = obstore.store.from_url(archive.store.url)
+    for page in archive.index.pages():
+        kept = dict(obstore.get(bucket, page.key).attributes)
+        assert (int(kept["encoded_bytes"]), kept["checksum"]) == (page.encoded_bytes, page.checksum)
+        told = page.metadata.model_dump(mode="json", exclude={"row_groups"}, exclude_none=True)
+        assert {name: kept[name] for name in told} == {n: str(value) for n, value in told.items()}
+
+
 @pytest.mark.servers
 def test_the_whole_pipeline_works_on_a_bucket(
     spark: SparkSession, bucket_settings: Settings
@@ -173,6 +184,7 @@ def test_the_whole_pipeline_works_on_a_bucket(
         require_live_equals_replay(archive)
         files = files_of(archive)
         assert len(files) > 2
+        require_attributes(archive)
         merged = compaction.compact(spark, archive, folded_to(archive))
         assert merged.failures == []
         assert archive.index.known(list(files)) == files
@@ -185,6 +197,7 @@ def test_the_whole_pipeline_works_on_a_bucket(
         assert live_equals_replay(spark, archive).holds
         with open_rebuild(spark, archive) as rebuild:
             assert rebuild.swap().equal == 9
+        require_attributes(archive)
         [page] = archive.index.pages()
         archive.store.delete(page.key)
         with pytest.raises(DamagedLogError, match=page.key):
