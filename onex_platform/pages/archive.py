@@ -84,7 +84,7 @@ class PageArchive:
     def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
         topics = input_topics()
         settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
-        to_the_past = until is not None and until < settled
+        end = settled if until is None else min(until, settled)
         ids = self.topic_ids()
         with open_consumer(self.settings) as consumer:
             return plan_cut(
@@ -92,10 +92,10 @@ class PageArchive:
                 topics,
                 self.index.cursors(),
                 self.index.head(),
-                until if until is not None and to_the_past else settled,
+                end,
                 self.pace.most_records,
                 ids,
-                () if to_the_past else dated_by_senders(self.kafka.admin(), topics.keys()),
+                dated_by_senders(self.kafka.admin(), topics.keys()) if end == settled else (),
             )
 
     def _ingest(self, spark: SparkSession, cut: Cut, *, whole: bool) -> Ingested:

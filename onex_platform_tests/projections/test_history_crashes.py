@@ -44,7 +44,6 @@ with open_session(settings, []) as spark, open_archive(settings) as archive:
 POINTS = (
     "before:history.write_files",
     "after:history.write_files",
-    "before:history.commit_hour",
     "after:history.commit_hour",
     "after:history.delete_files",
 )
