@@ -283,7 +283,7 @@ class PageIndex:
         with transaction(self._engine, self._breaker) as cursor:
             lift_statement_limit(cursor)
             self._move_head(cursor, cut)
-            if not account.archived and not account.parked:
+            if not cut.ranges and not account.archived:
                 return  # nothing came in: the head moves on, and that is all
             moves = (
                 CursorMove(*place, cut.cursors.get(place), span.end, cut.topic_ids.get(place.topic))

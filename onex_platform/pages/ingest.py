@@ -201,6 +201,8 @@ def _source_options(job: IngestJob) -> dict[str, str]:
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
+        # As the clients do that planned the ranges: what a producer took back never happened.
+        "kafka.isolation.level": "read_committed",
         # The ranges are there already. At the end of one the client would wait for more, half a
         # second for every partition.
         "kafka.fetch.max.wait.ms": "1",
