@@ -34,6 +34,7 @@ from onex_platform.pages.cursors import (
 )
 from onex_platform.pages.cuts import Cut, Place
 from onex_platform.pages.format import EnumPageReason, PageMetadata
+from onex_platform.pages.ledger import recall
 from onex_platform.pages.staging import drop_staged, take_staged
 from onex_platform.resilience import CircuitBreaker
 
@@ -91,7 +92,7 @@ class CutAccount(NamedTuple):
 
 
 class RivalCutError(OnexError):
-    """Another run took the cut first; nothing of this one was written."""
+    """Somebody moved what the cut stands on; nothing of it was written, and it is taken again."""
 
 
 class PageIndex:
@@ -278,13 +279,23 @@ class PageIndex:
         account: CutAccount,
         inbox_ids: list[UUID],
         staged: RowCounts,
+        ledger_floor: datetime | None = None,
     ) -> None:
-        """Make the cut part of the log, with what its tasks staged, in one transaction."""
+        """Make the cut part of the log, with what its tasks staged, in one transaction.
+
+        `ledger_floor` is the one that its events were judged by: as long as it has not moved, no id
+        that the cut asked for was forgotten meanwhile.
+        """
         with transaction(self._engine, self._breaker) as cursor:
             lift_statement_limit(cursor)
             self._move_head(cursor, cut)
             if not cut.ranges and not account.archived:
                 return  # nothing came in: the head moves on, and that is all
+            if recall(cursor, self.domain).floor != ledger_floor:
+                raise RivalCutError(
+                    f"The ledger of {self.domain!r} was pruned while the cut was read.",
+                    hint="Nothing was written; the next run takes the cut again.",
+                )
             moves = (
                 CursorMove(*place, cut.cursors.get(place), span.end, cut.topic_ids.get(place.topic))
                 for place, span in cut.ranges.items()

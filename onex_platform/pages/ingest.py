@@ -24,7 +24,6 @@ from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.postgres import lift_statement_limit, open_engine, transaction
 from onex_platform.engines.spark import kafka_options
 from onex_platform.engines.spark_worker import keep_large_arrays_apart
-from onex_platform.errors import InfraUnavailableError
 from onex_platform.faults import effect
 from onex_platform.pages import staging
 from onex_platform.pages.batches import OverloadError, gathered, sliced, watched
@@ -138,10 +137,10 @@ def _ingest(
         parked=staged["staged_parked"],
         duplicates=sum(report.duplicates for report in reports),
     )
-    facts = [fact.event_id for fact in inbox]
+    facts, floor = [fact.event_id for fact in inbox], job.rules.ledger_floor
     try:
         with effect("ingest.commit_cut"):
-            index.commit_cut(job.cut, job.batch_id, pages, account, facts, staged)
+            index.commit_cut(job.cut, job.batch_id, pages, account, facts, staged, floor)
     except staging.DuplicateAcrossTasksError:
         _drop(job, index, pages)
         raise
@@ -315,13 +314,8 @@ def _write_task(
             lift_statement_limit(cursor)
 
             def known_ids(ids: list[bytes]) -> set[bytes]:
-                answer = recall(cursor, job.domain, [UUID(bytes=item) for item in ids])
-                if answer.floor != job.rules.ledger_floor:
-                    raise InfraUnavailableError(
-                        "The ledger was pruned while the cut was read.",
-                        hint="Nothing was written; the next run takes the cut again.",
-                    )
-                return {item.bytes for item in answer.known}
+                known = recall(cursor, job.domain, [UUID(bytes=item) for item in ids]).known
+                return {item.bytes for item in known}
 
             events = enter_log(admitted.events, job.cut.closed_before, known_ids)
             staged = staging.stage(cursor, job.batch_id, task, events, admitted.parked)
