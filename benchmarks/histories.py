@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from onex_platform.domain.deadlines import Durations
@@ -103,13 +104,14 @@ def _write_cut(to: Destination, history: Path, groups: tuple[int, int]) -> list[
     admitted = admit_records(table, topics, rules, read_at)
     assert not len(admitted.parked)
     first = table["timestamp"][0].as_py().astimezone(UTC)
+    end = pc.max(table["timestamp"]).as_py().astimezone(UTC) + timedelta(milliseconds=1)
     store, pages = PageStore(to.store_url), []
     of_bucket = buckets_of(admitted.events["entity_id"].combine_chunks(), to.buckets)
     for bucket in range(to.buckets):
         events = admitted.events.filter(pa.array(of_bucket == bucket))
         if len(events):
             writer = PageWriter()
-            writer.add(bucket, enter_log(events, first, lambda _ids: set()))
+            writer.add(bucket, enter_log(events, first, end, lambda _ids: set()))
             page = writer.finish(
                 page_id=uuid4(),
                 domain=to.domain,

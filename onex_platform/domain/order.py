@@ -8,8 +8,7 @@ decides takes the free places right behind its cause.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,6 +18,8 @@ from onex_platform.domain.identity import EntityKey
 # One cause and up to seven facts decided from it; the decider needs two.
 POSITION_STRIDE = 8
 POSITIONS_PER_MILLISECOND = 1 << 20
+# Of one entity; what is more takes places of the milliseconds around it.
+EVENTS_PER_MILLISECOND = POSITIONS_PER_MILLISECOND // POSITION_STRIDE
 
 _ORIGIN = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -70,18 +71,37 @@ def moment_of(position: int) -> datetime:
     return _ORIGIN + position // POSITIONS_PER_MILLISECOND * _MILLISECOND
 
 
-def number(events: Iterable[LogEvent], closed_before: datetime) -> Iterator[LogEvent]:
+def number(
+    events: Iterable[LogEvent], closed_before: datetime, instant: datetime
+) -> Iterator[LogEvent]:
     """The events of one cut in log order, with their positions.
 
     The log is closed before the previous cut's instant: an event that comes from there all the same
-    takes its place at the end, which is where this cut begins.
+    takes its place at the end, which is where this cut begins. It ends before `instant`.
     """
-    start = position_at(closed_before)
-    ranks: Counter[tuple[EntityKey, int]] = Counter()
-    for event in sorted(events, key=cut_key):
-        slot = max(position_at(event.occurred_at), start)
-        rank = ranks[event.entity, slot] * POSITION_STRIDE
-        if rank >= POSITIONS_PER_MILLISECOND:
-            raise OverflowError(f"more events of {event.entity} in a millisecond than have a place")
-        ranks[event.entity, slot] += 1
-        yield replace(event, position=slot + rank)
+    ordered = sorted(events, key=cut_key)
+    mine: dict[EntityKey, list[int]] = {}
+    for place, event in enumerate(ordered):
+        mine.setdefault(event.entity, []).append(place)
+    positions = [0] * len(ordered)
+    start, end = position_at(closed_before), position_at(instant)
+    for entity, places in mine.items():
+        found = _spaced([max(position_at(ordered[n].occurred_at), start) for n in places], end)
+        if found[0] < start:
+            raise OverflowError(f"more events of {entity} in a cut than have a place")
+        for place, position in zip(places, found, strict=True):
+            positions[place] = position
+    return (replace(e, position=n) for e, n in zip(ordered, positions, strict=True))
+
+
+def _spaced(wanted: Sequence[int], end: int) -> list[int]:
+    """Positions as early as wanted, but each behind the one before it and all of them below `end`.
+
+    Only a millisecond with more events than places moves any of them into its neighbours.
+    """
+    positions: list[int] = []
+    for first in wanted:
+        following = positions[-1] + POSITION_STRIDE if positions else first
+        positions.append(max(first, following))
+    last = end - len(wanted) * POSITION_STRIDE
+    return [min(n, last + rank * POSITION_STRIDE) for rank, n in enumerate(positions)]

@@ -317,7 +317,7 @@ def _write_task(
                 known = recall(cursor, job.domain, [UUID(bytes=item) for item in ids]).known
                 return {item.bytes for item in known}
 
-            events = enter_log(admitted.events, job.cut.closed_before, known_ids)
+            events = enter_log(admitted.events, job.cut.closed_before, job.cut.instant, known_ids)
             staged = staging.stage(cursor, job.batch_id, task, events, admitted.parked)
     finally:
         engine.dispose()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.ledger import is_ledgered
 from onex_platform.domain.order import (
+    EVENTS_PER_MILLISECOND,
     LIFECYCLE_RANK,
     POSITION_STRIDE,
     POSITIONS_PER_MILLISECOND,
@@ -32,7 +34,9 @@ _RANKED = pa.array([kind.value for kind in LIFECYCLE_RANK])
 _LEDGERED = pa.array([kind.value for kind in EnumEventKind if is_ledgered(kind)])
 
 
-def enter_log(events: pa.Table, closed_before: datetime, known_ids: LedgerLookup) -> pa.Table:
+def enter_log(
+    events: pa.Table, closed_before: datetime, instant: datetime, known_ids: LedgerLookup
+) -> pa.Table:
     """The events of a cut, numbered, each marked if its id is known or came earlier.
 
     `events` must hold all of an entity's events of the cut, and all of an id's. They come out as a
@@ -44,7 +48,7 @@ def enter_log(events: pa.Table, closed_before: datetime, known_ids: LedgerLookup
     order = np.lexsort((*keys, ranks(events["entity_id"].combine_chunks())))
     duplicates = _duplicates(events, keys, known_ids)
     events = widened(events).combine_chunks().take(pa.array(order))
-    events = _with(events, "position", pa.array(_positions(events, closed_before)))
+    events = _with(events, "position", pa.array(_positions(events, closed_before, instant)))
     return _with(events, "duplicate", pa.array(duplicates[order]))
 
 
@@ -70,19 +74,40 @@ def _cut_keys(events: pa.Table) -> tuple[NDArray[np.int64], ...]:
     return offsets, places, times * 16 + lifecycle
 
 
-def _positions(events: pa.Table, closed_before: datetime) -> NDArray[np.int64]:
+def _positions(events: pa.Table, closed_before: datetime, instant: datetime) -> NDArray[np.int64]:
     """The positions of events that are sorted by entity and by the order of the cut."""
+    start, end = position_at(closed_before), position_at(instant)
     milliseconds = events["occurred_at"].cast(pa.int64()).to_numpy() // 1000
-    slot = np.maximum(milliseconds * POSITIONS_PER_MILLISECOND, position_at(closed_before))
+    slot = np.maximum(milliseconds * POSITIONS_PER_MILLISECOND, start)
     entity = ranks(events["entity_id"].combine_chunks())
-    places = np.arange(len(slot))
-    begins = np.ones(len(slot), dtype=bool)
-    begins[1:] = (slot[1:] != slot[:-1]) | (entity[1:] != entity[:-1])
-    rank = (places - np.maximum.accumulate(np.where(begins, places, 0))) * POSITION_STRIDE
-    if rank.max() >= POSITIONS_PER_MILLISECOND:
-        raise OverflowError("more events of one entity in a millisecond than have a place")
-    positions: NDArray[np.int64] = slot + rank
+    changes = entity[1:] != entity[:-1]
+    rank = _ranks_since(np.concatenate([[True], changes | (slot[1:] != slot[:-1])]))
+    positions: NDArray[np.int64] = slot + rank * POSITION_STRIDE
+    if rank.max() < EVENTS_PER_MILLISECOND and slot.max() < end:
+        return positions
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), len(slot)]
+    for first, beyond in pairwise(bounds):
+        if rank[first:beyond].max() >= EVENTS_PER_MILLISECOND or slot[beyond - 1] >= end:
+            positions[first:beyond] = _spaced(slot[first:beyond], end)
+    if positions.min() < start:
+        raise OverflowError("more events of one entity in a cut than have a place")
     return positions
+
+
+def _ranks_since(begins: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How far each place is behind the last one where something begins."""
+    places = np.arange(len(begins))
+    ranked: NDArray[np.int64] = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return ranked
+
+
+def _spaced(slot: NDArray[np.int64], end: int) -> NDArray[np.int64]:
+    """One entity's positions where its slots are too small: they spill over to the next ones, and
+    back into earlier ones where the cut ends."""
+    steps = np.arange(len(slot)) * POSITION_STRIDE
+    forward = np.maximum.accumulate(slot - steps) + steps
+    spaced: NDArray[np.int64] = np.minimum(forward, end - len(slot) * POSITION_STRIDE + steps)
+    return spaced
 
 
 def _duplicates(

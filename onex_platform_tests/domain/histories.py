@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from hypothesis import strategies as st
@@ -119,13 +119,15 @@ class Run:
         self._ledger: set[UUID] = set()
         self._closed_before = at(-1)
 
-    def cut(self, batch: Iterable[RawRecord], now: datetime, instant: datetime = READ_AT) -> None:
+    def cut(
+        self, batch: Iterable[RawRecord], now: datetime, instant: datetime | None = None
+    ) -> None:
         """Take a cut: the records before `instant`, decided at `now`."""
+        instant = instant or max(READ_AT, self._closed_before + timedelta(seconds=1))
         admitted = [admit(item, RULES, READ_AT) for item in batch]
         self.parked += [item for item in admitted if isinstance(item, Parked)]
-        events = number(
-            [item for item in admitted if isinstance(item, LogEvent)], self._closed_before
-        )
+        entering = [item for item in admitted if isinstance(item, LogEvent)]
+        events = number(entering, self._closed_before, instant)
         decider = (
             None
             if self._policy is None

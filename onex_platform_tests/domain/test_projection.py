@@ -71,7 +71,7 @@ def test_a_cut_is_numbered_by_time_then_place_in_life_then_provenance() -> None:
         event(Kind.NODE_INTROSPECTION, 4, 5),
         event(Kind.NODE_SHUTDOWN, 5, 4),
     ]
-    numbered = list(number(cut, at(0)))
+    numbered = list(number(cut, at(0), at(9)))
     assert [e.provenance.offset for e in numbered if e.provenance] == [5, 4, 2, 3, 1]
     first = position_at(at(5))
     assert [e.position for e in numbered] == [
@@ -82,7 +82,7 @@ def test_a_cut_is_numbered_by_time_then_place_in_life_then_provenance() -> None:
 
 def test_a_late_event_takes_its_place_at_the_end_of_the_log() -> None:
     late, punctual = number(
-        [event(Kind.NODE_HEARTBEAT, 1, 10), event(Kind.NODE_HEARTBEAT, 2, 3)], at(10)
+        [event(Kind.NODE_HEARTBEAT, 1, 10), event(Kind.NODE_HEARTBEAT, 2, 3)], at(10), at(11)
     )
     assert late.occurred_at == at(3)
     assert late.position == position_at(at(10)) < punctual.position
@@ -98,5 +98,5 @@ def test_each_entity_is_counted_on_its_own() -> None:
     other = number_id(7)
     cut = [event(Kind.NODE_HEARTBEAT, n, 1, node=node) for n in (1, 2) for node in (NODE, other)]
     first = position_at(at(1))
-    places = {(e.entity.entity_id, e.position - first) for e in number(cut, at(0))}
+    places = {(e.entity.entity_id, e.position - first) for e in number(cut, at(0), at(9))}
     assert places == {(NODE, 0), (NODE, 8), (other, 0), (other, 8)}

@@ -46,6 +46,7 @@ def take_cut(archive: PageArchive, records: Iterable[RawRecord], instant: dateti
         events = enter_log(
             to_table(item for item in admitted if isinstance(item, LogEvent)),
             head,
+            instant,
             lambda ids: {
                 known.bytes
                 for known in recall(

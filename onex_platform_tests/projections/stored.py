@@ -109,7 +109,8 @@ class Store:
     ) -> tuple[BatchFold, BatchResult]:
         """The pipeline without Kafka and pages: intake, ledger, fold, projector."""
         admitted = [admit(record, RULES, instant) for record in records]
-        events = list(number([e for e in admitted if isinstance(e, LogEvent)], closed_before))
+        entering = [item for item in admitted if isinstance(item, LogEvent)]
+        events = list(number(entering, closed_before, instant))
         with self.transaction() as cursor:
             ids = {event.event_id for event in events}
             known = ledger.recall(cursor, REGISTRATION_DOMAIN, ids).known

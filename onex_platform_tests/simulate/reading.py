@@ -47,7 +47,7 @@ def raw(record: Record, offset: int = 0) -> RawRecord:
         append_time=record.append_time,
         key=record.key,
         value=record.value,
-        headers=dict(record.headers),
+        headers=record.headers,
         kind=record.kind,
         legacy=record.legacy,
     )
@@ -62,18 +62,19 @@ class Reading:
     """What came of a history: events in the log and parked records."""
 
     begins: datetime
+    ends: datetime
     events: list[LogEvent] = field(default_factory=list)
     parked: Counter[str] = field(default_factory=Counter)
 
     def numbered(self) -> Iterator[LogEvent]:
-        return mark_duplicates(number(self.events, self.begins), frozenset())
+        return mark_duplicates(number(self.events, self.begins, self.ends), frozenset())
 
     def fold(self, decider: Decider | None = None) -> BatchFold:
         return fold_batch({}, self.numbered(), decider)
 
 
 def read(records: Iterable[RawRecord], plan: FleetPlan) -> Reading:
-    reading = Reading(begins=plan.start)
+    reading = Reading(begins=plan.start, ends=moment(plan.end_ms) + timedelta(days=1))
     rules = rules_for(plan)
     for record in records:
         event = admit(record, rules, read_at=moment(plan.end_ms))

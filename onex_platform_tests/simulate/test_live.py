@@ -69,7 +69,7 @@ def _raw(message: Message) -> RawRecord:
         append_time=contract.timestamp_type == "LogAppendTime",
         key=message.key(),
         value=message.value(),
-        headers=dict(message.headers() or []),
+        headers=message.headers() or (),
         kind=contract.event_kind,
         legacy=contract.legacy_of is not None,
     )
