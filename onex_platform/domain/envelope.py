@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from onex_platform.domain import payloads as p
@@ -76,7 +76,7 @@ class ModelEventEnvelope(BaseModel):
     event_type: str
     source: str = ""
     correlation_id: UUID | None = None
-    timestamp: Annotated[AwareDatetime, Field(description="the sender's clock: informs only")]
+    timestamp: Annotated[p.Instant, Field(description="the sender's clock: informs only")]
     schema_version: Annotated[int, Field(ge=1)] = 1
     tenant: str | None = None
     payload: dict[str, Any]
@@ -113,6 +113,8 @@ class UpcasterRegistry:
 
 
 UPCASTERS = UpcasterRegistry()
+# A record of a megabyte may have a hundred thousand broken fields.
+_MOST_PROBLEMS = 10
 # What a number that a double can't hold has in its spelling; most that has it is no such number.
 _HUGE = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")
 
@@ -148,12 +150,14 @@ def parse_payload(
 
 
 def explain(error: ValidationError) -> str:
-    """One sentence per broken field: name, value, rule."""
-    return "; ".join(
+    """One sentence per broken field: name, value, rule. Of many, the first few."""
+    sentences = [
         f"{'.'.join(map(str, problem['loc'])) or 'document'}="
         f"{_shortened(problem.get('input'))}: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_context=False)
-    )
+        for problem in error.errors(include_url=False, include_context=False)[:_MOST_PROBLEMS]
+    ]
+    more = error.error_count() - len(sentences)
+    return "; ".join([*sentences, f"and {more} more"] if more else sentences)
 
 
 def _shortened(value: Any) -> str:

@@ -6,9 +6,9 @@ Every record that is read leaves here as one or the other; nothing is skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.envelope import (
@@ -48,9 +48,13 @@ class RawRecord:
     append_time: bool  # the broker's clock set the timestamp, not the producer's
     key: bytes | None
     value: bytes | None
-    headers: Mapping[str, bytes] = field(default_factory=dict)
+    headers: Sequence[tuple[str, bytes | None]] = ()  # a name may come twice, or without a value
     kind: EnumEventKind
     legacy: bool = False
+
+    def header(self, name: str) -> bytes | None:
+        """What the last header of this name says; None if there is none."""
+        return next((value or b"" for key, value in reversed(self.headers) if key == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,11 @@ def _admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent
         occurred_at=occurred_at,
         payload=payload,
         deadline=(
-            payload.deadline.astimezone(UTC)
+            payload.deadline
             if isinstance(payload, TimeoutPayload)
             else rules.durations.granted_by(record.kind, occurred_at)
         ),
-        reported_at=envelope.timestamp.astimezone(UTC),
+        reported_at=envelope.timestamp,
         correlation_id=envelope.correlation_id,
         provenance=Provenance(topic=record.topic, partition=record.partition, offset=record.offset),
     )
@@ -163,7 +167,7 @@ def _check_ledger(envelope: ModelEventEnvelope, kind: EnumEventKind, rules: Inta
 
 
 def _tenant_of(record: RawRecord, envelope: ModelEventEnvelope, rules: IntakeRules) -> str:
-    header = record.headers.get(TENANT_HEADER)
+    header = record.header(TENANT_HEADER)
     claimed = header.decode("utf-8", "replace") if header is not None else envelope.tenant
     if header is not None and envelope.tenant not in (None, claimed):
         raise Unreadable(

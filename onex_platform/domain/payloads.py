@@ -6,15 +6,33 @@ of kinds and versions is in `envelope.py`.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+)
 
 from onex_platform.domain.states import EnumNodeType
 
 # Below the largest bigint, so that "the next epoch" always exists.
 MAX_EPOCH = 2**62
 
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("in UTC, this is outside the years 1 to 9999") from None
+
+
+# A time as others write it. At both ends of the calendar an offset leads out of it.
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 Epoch = Annotated[int, Field(strict=True, ge=0, le=MAX_EPOCH)]
 ShortText = Annotated[str, Field(max_length=1024)]
 NodeId = Annotated[str, Field(strict=True)]
@@ -93,7 +111,7 @@ class RegisteredPayload(NodePayload):
     registration_id: ShortText | None = None
     consul_service_id: ShortText | None = None
     postgres_row_id: ShortText | None = None
-    registered_at: AwareDatetime | None = None
+    registered_at: Instant | None = None
     ttl_seconds: Annotated[float, Field(gt=0)] | None = None
 
 
@@ -109,14 +127,14 @@ class RegistrationFailedPayload(NodePayload):
 class TimeoutPayload(NodePayload):
     """A deadline passed; the fact is good only for the deadline that it names."""
 
-    deadline: AwareDatetime
+    deadline: Instant
 
 
 class DeregisteredPayload(NodePayload):
     reason: ShortText | None = None
     consul_deregistered: bool | None = None
     postgres_deregistered: bool | None = None
-    deregistered_at: AwareDatetime | None = None
+    deregistered_at: Instant | None = None
 
 
 class IntrospectionRequestedPayload(Payload):

@@ -262,6 +262,11 @@ def copy_rows(
     return cursor.rowcount
 
 
+def storable(text: str) -> str:
+    """Text as PostgreSQL's can hold it: neither NUL nor half a surrogate pair."""
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _translate(error: Exception) -> InfraError | None:
     if isinstance(error, PoolTimeout):
         return InfraTimeoutError(

@@ -10,11 +10,18 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules, Parked, RawRecord, admit
+from onex_platform.domain.order import POSITIONS_PER_MILLISECOND
+from onex_platform.engines.postgres import storable
+from onex_platform.pages.columns import INSTANT
 from onex_platform.pages.plain import InputTopic, admit_plain
 from onex_platform.pages.schema import PARKED_SCHEMA, to_table
+
+# In microseconds, as Spark and Arrow count.
+_NO_MORE_POSITIONS = 2**63 // POSITIONS_PER_MILLISECOND * 1000
 
 
 class Admitted(NamedTuple):
@@ -33,6 +40,7 @@ def admit_records(
     records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRules, read_at: datetime
 ) -> Admitted:
     """Records of Spark's Kafka source, admitted or parked."""
+    records = _dated(records)
     plain, taken = admit_plain(records, topics, rules, read_at)
     if taken.all():
         return Admitted(plain, PARKED_SCHEMA.empty_table())
@@ -47,6 +55,17 @@ def admit_records(
     )
 
 
+def _dated(records: pa.Table) -> pa.Table:
+    """The records without times that no position tells: what Kafka has before 1970 is no time."""
+    times = records["timestamp"].cast(INSTANT).cast(pa.int64())
+    is_time = pc.and_(pc.greater_equal(times, 0), pc.less(times, _NO_MORE_POSITIONS))
+    if pc.all(is_time).as_py() is not False:
+        return records
+    place = records.schema.get_field_index("timestamp")
+    told = pc.if_else(is_time, records["timestamp"], pa.scalar(None, records["timestamp"].type))
+    return records.set_column(place, records.schema.field(place), told)
+
+
 def _raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterator[RawRecord]:
     for row in records.to_pylist():
         topic = topics[row["topic"]]
@@ -59,13 +78,14 @@ def _raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterato
             append_time=row["timestampType"] == 1,
             key=row["key"],
             value=row["value"],
-            headers={header["key"]: header["value"] or b"" for header in row["headers"] or ()},
+            headers=[(header["key"], header["value"]) for header in row["headers"] or ()],
             kind=topic.kind,
             legacy=topic.legacy,
         )
 
 
 def _parked_row(item: Parked) -> dict[str, Any]:
+    """A record that could not enter the log, with every byte that is needed to try again."""
     record = item.record
     return {
         "topic": record.topic,
@@ -73,12 +93,12 @@ def _parked_row(item: Parked) -> dict[str, Any]:
         "offset": record.offset,
         "kind": record.kind.value,
         "reason": item.reason.value,
-        "detail": item.detail,
+        "detail": storable(item.detail),
         "record_timestamp": record.timestamp,
         "append_time": record.append_time,
         "legacy": record.legacy,
         "record_key": record.key,
         "record_value": record.value,
-        "header_names": list(record.headers),
-        "header_values": list(record.headers.values()),
+        "header_names": [storable(name) for name, _ in record.headers],
+        "header_values": [value for _, value in record.headers],
     }

@@ -69,6 +69,8 @@ _ENVELOPE = pa.schema(
 _UNUSUAL = r"[\\\x00-\x1f]|NaN|Inf"
 # Numbers that may be larger than a double holds: the intake parks them, Arrow does not mind.
 _HUGE = r"[:,\[ ]-?[0-9.]+[eE]\+?[0-9]{3}|[0-9]{100}"
+# The intake parks what is nested too deeply. What a document opens bounds how deep it is.
+_MOST_OPENED = 150
 _VERSION = '"schema_version"'
 _NODE_TYPES = pa.array([kind.value for kind in EnumNodeType])
 
@@ -134,9 +136,12 @@ def _texts(records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRul
     braces = np.flatnonzero(data == ord("{"))
     braces = braces[data[braces - 1] != ord('"')]  # right behind a quote, it is part of a text
     first, beyond = np.searchsorted(braces, starts), np.searchsorted(braces, ends)
+    brackets = np.flatnonzero(data == ord("["))
+    lists = np.searchsorted(brackets, ends) - np.searchsorted(brackets, starts)
     # The payload is the last field, and nothing before it is an object: it begins at the second
     # brace of the text and ends one before the last.
-    plain = (ends - starts > 1) & (beyond - first > 1) & ~_unusual(documents, data, raw)
+    plain = (ends - starts > 1) & (beyond - first > 1) & (beyond - first + lists <= _MOST_OPENED)
+    plain &= ~_unusual(documents, data, raw)
     plain[plain] &= (
         (data[starts[plain]] == ord("{"))
         & (data[ends[plain] - 1] == ord("}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
@@ -111,7 +112,7 @@ def record(
     node_id: Any = str(NODE),
     event_id: UUID | None = None,
     envelope: dict[str, Any] | None = None,
-    headers: dict[str, bytes] | None = None,
+    headers: dict[str, bytes] | Sequence[tuple[str, bytes | None]] = (),
     append_time: bool = True,
     legacy: bool = False,
     value: bytes | None = None,
@@ -134,7 +135,7 @@ def record(
         append_time=append_time,
         key=str(node_id).encode(),
         value=json.dumps(document).encode() if value is None else value,
-        headers=headers or {},
+        headers=tuple(headers.items() if isinstance(headers, dict) else headers),
         kind=kind,
         legacy=legacy,
     )

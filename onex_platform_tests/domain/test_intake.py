@@ -159,6 +159,25 @@ def test_a_5_mb_payload_is_parked_without_being_parsed() -> None:
     assert "1048576" in parked(raw, Reason.TOO_LARGE)
 
 
+def test_of_many_broken_fields_the_first_few_are_told() -> None:
+    raw = record(Kind.NODE_INTROSPECTION, endpoints=dict.fromkeys(map(str, range(50_000)), 1))
+    detail = parked(raw, Reason.BAD_PAYLOAD)
+    assert "endpoints.0=1" in detail
+    assert detail.endswith("; and 49990 more")
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_outside_the_calendar_is_parked(moment: str) -> None:
+    raw = record(Kind.NODE_ACK, envelope={"timestamp": moment})
+    assert f"timestamp='{moment}'" in parked(raw, Reason.BAD_ENVELOPE)
+    raw = record(Kind.ACK_TIMED_OUT, deadline=moment)
+    assert f"deadline='{moment}'" in parked(raw, Reason.BAD_PAYLOAD)
+    edge = moment[:-6] + "Z"
+    event = admitted(record(Kind.ACK_TIMED_OUT, deadline=edge, envelope={"timestamp": edge}))
+    assert event.deadline == event.reported_at
+    assert clock_skew(event) is not None
+
+
 def test_the_tenant_comes_from_the_header_the_envelope_or_the_default() -> None:
     assert admitted(record(Kind.NODE_ACK)).tenant == "omnibase"
     assert admitted(record(Kind.NODE_ACK, envelope={"tenant": "acme"})).tenant == "acme"

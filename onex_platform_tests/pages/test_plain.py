@@ -49,7 +49,20 @@ _RAWS = [
     "[{}]",
     "1}",
     "\x00",
+    "[" * 150 + "]" * 150,
+    "[" * 200 + "]" * 200,
+    '{"a":' * 199 + "1" + "}" * 199,
+    "[" * 100_000 + "]" * 100_000,
+    "9" * 5000,
+    r'"\ud800"',
 ]
+# Both ends of the calendar, and beyond them once they are told in UTC.
+_EXTREMES = (
+    "0001-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+14:00",
+    "9999-12-31T23:59:59.999999Z",
+    "9999-12-31T23:59:59-14:00",
+)
 _TEXT = st.text(max_size=6) | st.sampled_from(["a", "é", "x" * 300, '"', "{}", "\x00", "\\"])
 _NUMBER = st.integers() | st.floats() | st.sampled_from([0, -1, 1.5, 2**70, "7", None, True])
 _FIELDS = {
@@ -64,6 +77,8 @@ _FIELDS = {
     "node_type": st.sampled_from(["EFFECT", "effect", "Wizard", None, 3]),
     "node_version": _TEXT | st.none(),
     "epoch": _NUMBER,
+    "deadline": st.sampled_from(_EXTREMES),
+    "registered_at": st.sampled_from(_EXTREMES),
     "uptime_seconds": _NUMBER,
     "active_operations_count": _NUMBER,
     "payload": _TEXT | st.just({}),
@@ -81,6 +96,7 @@ _ENVELOPES = {
         [
             *("2026-03-01T12:00:00Z", "2026-03-01T12:00:00", "2026-02-30T12:00:00Z", 5, None),
             *("2026-03-01T12:00:00.123456+00:00", "2026-03-01T14:00:00+02:00", "2026-03-01"),
+            *(*_EXTREMES, 1e18, -62135596800),
         ]
     ),
     "schema_version": st.sampled_from([1, 2, 0, "1", None]),
@@ -101,7 +117,13 @@ def _oddities(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[di
 _PAYLOAD_ODDITIES = _oddities(_FIELDS)
 _ENVELOPE_ODDITIES = _oddities(_ENVELOPES)
 _HEADERS = st.sampled_from(
-    [{}, {}, {"x-tenant": b"acme"}, {"x-tenant": b"\xff"}, {"other": b"1"}, {"x-tenant": b"B"}]
+    [
+        *({}, {}, {"other": b"1"}),
+        *({"x-tenant": b"acme"}, {"x-tenant": b"\xff"}, {"x-tenant": b"B"}),
+        [("x-tenant", b"acme"), ("other", None), ("x-tenant", b"B")],
+        [("x-tenant", b"B"), ("x-tenant", b"acme")],
+        [("x-tenant", None)],
+    ]
 )
 
 
@@ -151,7 +173,7 @@ def as_kafka(records: list[RawRecord]) -> pa.RecordBatch:
                 "offset": raw.offset,
                 "timestamp": raw.timestamp,
                 "timestampType": int(raw.append_time),
-                "headers": [{"key": k, "value": v} for k, v in raw.headers.items()] or None,
+                "headers": [{"key": k, "value": v} for k, v in raw.headers] or None,
             }
             for raw in records
         ],

@@ -52,7 +52,7 @@ def test_an_event_carries_the_binding_and_our_intake_takes_it(registry: Registry
         append_time=True,
         key=key,
         value=value,
-        headers=headers,
+        headers=list(headers.items()),
         kind=fact.kind,
     )
     admitted = admit(record, RULES, datetime.now(UTC))
