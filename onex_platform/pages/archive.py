@@ -96,6 +96,7 @@ class PageArchive:
                 self.pace.most_records,
                 ids,
                 dated_by_senders(self.kafka.admin(), topics.keys()) if end == settled else (),
+                settled,
             )
 
     def _ingest(self, spark: SparkSession, cut: Cut, *, whole: bool) -> Ingested:

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
+from onex_platform.domain.order import EVENTS_PER_MILLISECOND
 from onex_platform.engines.kafka import KafkaConsumer, translated
 from onex_platform.errors import OnexError
 
@@ -121,12 +122,16 @@ def plan_cut(
     most_records: int,
     ids: TopicIds = UNKNOWN_IDS,
     taken_whole: Collection[str] = (),
+    latest: datetime | None = None,
 ) -> Cut | None:
     """The next cut, at `until` or earlier; None: the log is closed up to there already.
 
     Earlier, if there are too many records or if they are of more than one hour. `cursors` says
     which offset comes next; a partition that it does not name is read from its oldest record. At
     `until`, topics that are `taken_whole` are read to their end, whatever their records' times.
+
+    So many records may be late that the cut has no place for them. Then it ends after `until`, but
+    not after `latest`, which is `until` if not given; None: there is not enough time yet.
     """
     until = whole_tick(until)
     if until <= closed_before:
@@ -151,6 +156,12 @@ def plan_cut(
         # A millisecond can't be divided: if it alone is too much, it is taken as it is.
         ticks = too_many if records_before(too_many - 1) == 0 else too_many - 1
     ranges = before(ticks)
+    # All of them may be of one entity: then they take as many milliseconds.
+    while (width := -(-_count(ranges) // EVENTS_PER_MILLISECOND)) > ticks - _ticks(closed_before):
+        ticks = _ticks(closed_before) + width
+        if ticks > _ticks(latest or until):
+            return None
+        ranges = before(ticks)
     taken = {place: span for place, span in ranges.items() if span.end > span.start}
     return Cut(closed_before, _moment(ticks), taken, cursors, ids.present)
 

@@ -21,6 +21,7 @@ from onex_platform.engines.kafka_topics import (
     create,
     dated_by_senders,
 )
+from onex_platform.pages import cuts
 from onex_platform.pages.cuts import Cut, Place, plan_cut
 from onex_platform.settings import Settings
 
@@ -49,17 +50,17 @@ def _cuts(
     settings: Settings, topics: list[str], most: int, *, taken_whole: list[str] | None = None
 ) -> list[Cut]:
     """Cut after cut, until the log would be closed up to NOW."""
-    cuts: list[Cut] = []
+    taken: list[Cut] = []
     cursors: dict[Place, int] = {}
     head = LONG_AGO
     with open_consumer(settings) as consumer:
         while cut := plan_cut(
             consumer, topics, cursors, head, NOW, most, taken_whole=taken_whole or []
         ):
-            cuts.append(cut)
+            taken.append(cut)
             cursors = cursors | {place: span.end for place, span in cut.ranges.items()}
             head = cut.instant
-    return cuts
+    return taken
 
 
 def _after(seconds: int) -> datetime:
@@ -90,6 +91,23 @@ def test_a_millisecond_with_too_many_records_is_taken_as_it_is(kafka_settings: S
     topic = _topic(kafka_settings)
     _send(kafka_settings, topic, _after(1), *[_after(2)] * 5, _after(3))
     assert [cut.records for cut in _cuts(kafka_settings, [topic], most=2)][:3] == [1, 5, 1]
+
+
+def test_a_cut_is_as_wide_as_the_places_of_its_records(
+    kafka_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuts, "EVENTS_PER_MILLISECOND", 2)
+    topic, head, tick = _topic(kafka_settings), _after(5), timedelta(milliseconds=1)
+    _send(kafka_settings, topic, *[_after(1)] * 9)
+    with open_consumer(kafka_settings) as consumer:
+        for until, latest, ends in (
+            (head + 2 * tick, None, None),
+            (head + 2 * tick, head + 4 * tick, None),
+            (head + 2 * tick, NOW, head + 5 * tick),
+            (NOW, None, head + 5 * tick),
+        ):
+            cut = plan_cut(consumer, [topic], {}, head, until, 3, latest=latest)
+            assert (cut and (cut.records, cut.instant)) == (ends and (9, ends))
 
 
 def test_a_cut_never_spans_two_hours(kafka_settings: Settings) -> None:
