@@ -69,8 +69,7 @@ _ENVELOPE = pa.schema(
 _UNUSUAL = r"[\\\x00-\x1f]|NaN|Inf"
 # Numbers that may be larger than a double holds: the intake parks them, Arrow does not mind.
 _HUGE = r"[:,\[ ]-?[0-9.]+[eE]\+?[0-9]{3}|[0-9]{100}"
-# The intake parks what is nested too deeply. What a document opens bounds how deep it is.
-_MOST_OPENED = 150
+_MOST_OPENED = 150  # lists and objects: they bound the depth, for which the intake has a limit
 _VERSION = '"schema_version"'
 _NODE_TYPES = pa.array([kind.value for kind in EnumNodeType])
 
@@ -140,7 +139,7 @@ def _texts(records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRul
     lists = np.searchsorted(brackets, ends) - np.searchsorted(brackets, starts)
     # The payload is the last field, and nothing before it is an object: it begins at the second
     # brace of the text and ends one before the last.
-    plain = (ends - starts > 1) & (beyond - first > 1) & (beyond - first + lists <= _MOST_OPENED)
+    plain = (beyond - first > 1) & (beyond - first + lists <= _MOST_OPENED)
     plain &= ~_unusual(documents, data, raw)
     plain[plain] &= (
         (data[starts[plain]] == ord("{"))
