@@ -13,6 +13,10 @@ from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.payloads import Epoch, ModelNodeCapabilities
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 
+# Of a row and of the records about it: 18 digits leave room in a bigint, and no lifetime of changes
+# gets there. Who reads a higher one reads nobody's.
+MOST_VERSION = 10**18 - 1
+
 
 class ModelSequenceInfo(BaseModel):
     """A place in the log, with the Kafka record it came from as a trace.
@@ -132,7 +136,7 @@ class ModelRegistrationSnapshot(BaseModel):
     node_name: str | None = None
     capabilities: ModelNodeCapabilities | None = None
     last_state_change_at: AwareDatetime
-    snapshot_version: Annotated[int, Field(ge=1)]
+    snapshot_version: Annotated[int, Field(ge=1, le=MOST_VERSION)]
     snapshot_created_at: AwareDatetime
     source_projection_sequence: int | None = None
 

@@ -35,7 +35,7 @@ from onex_platform.engines.kafka_reader import (
 )
 from onex_platform.errors import InfraError, InfraTimeoutError, InfraUnavailableError
 from onex_platform.settings import Settings
-from onex_platform.snapshots.records import VERSION_HEADER
+from onex_platform.snapshots.records import version_in
 from onex_platform.snapshots.snapshot_map import (
     Draft,
     MalformedSnapshotError,
@@ -369,7 +369,7 @@ class _Fold:
             value = record.value()
             try:
                 if value is None:
-                    bury(record.key(), _version(record.headers()))
+                    bury(record.key(), version_in(record.headers()))
                 else:
                     put(record.key(), value)
             except MalformedSnapshotError as error:
@@ -377,9 +377,3 @@ class _Fold:
                 self.last_malformed = (
                     f"partition {record.partition()}, offset {record.offset()}: {error}"
                 )
-
-
-def _version(headers: Iterable[tuple[str, bytes | None]] | None) -> int | None:
-    """The version of a tombstone; None if a stranger wrote it."""
-    text = dict(headers or ()).get(VERSION_HEADER)
-    return int(text) if text and text.isdigit() else None

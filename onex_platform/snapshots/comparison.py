@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from onex_platform.engines.kafka import Positions, read_to_end, written_positions
@@ -31,8 +30,17 @@ from onex_platform.snapshots.records import (
     read_rows_after,
 )
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.snapshots.topic_states import (
+    EnumSnapshotFault,
+    Fault,
+    State,
+    TopicStates,
+)
 
 _ROWS_AT_ONCE = 2000
+_WAITING = """
+    SELECT DISTINCT entity_id FROM outbox
+    WHERE domain = %(domain)s AND entry <> 'event' AND entity_id = ANY(%(ids)s)"""
 _ROWS = """
     SELECT
         entity_id,
@@ -44,33 +52,7 @@ _ROWS = """
     FROM registration_projections
     WHERE domain = %(domain)s AND (%(ids)s::uuid[] IS NULL OR entity_id = ANY(%(ids)s))"""
 
-
-class EnumSnapshotFault(StrEnum):
-    """How the topic's last record of an entity can differ from its row."""
-
-    MISSING = "missing"
-    OLDER = "older"
-    NOT_TOMBSTONED = "not_tombstoned"
-    TOMBSTONED = "tombstoned"
-    UNKNOWN = "unknown"
-    AHEAD = "ahead"
-    DIFFERENT = "different"  # the same version, but other contents
-
-
-class State(NamedTuple):
-    """A version, and whether the entity is gone in it."""
-
-    version: int
-    closed: bool
-
-
-class Fault(NamedTuple):
-    """What an entity's row is, what the topic has, and what is wrong about that."""
-
-    entity_id: UUID
-    kind: EnumSnapshotFault
-    row: State | None
-    record: State | None
+_LEADING = (EnumSnapshotFault.AHEAD, EnumSnapshotFault.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -91,29 +73,30 @@ class TopicComparison:
 
 
 class _Topic:
-    """The last state of each key, as far as it was read; a key that was never written has none."""
+    """What the topic says, as far as it was read."""
 
     def __init__(
         self, settings: Settings, config: ModelSnapshotTopicConfig, *, contents: bool
     ) -> None:
-        self._settings, self._topics = settings, [config.topic]
+        self._settings, self._config = settings, config
         self._contents = contents
         self._position: Positions = {}
-        self.states: dict[UUID, State] = {}
-        self.digests: dict[UUID, bytes] = {}
+        self.states = TopicStates()
         self.foreign = 0
 
     def read_on(self, only: Collection[UUID] | None = None) -> None:
         """Go on to the end of now; transactions that are under way are waited for."""
-        ends = written_positions(self._settings, self._topics)
-        for message in read_to_end(self._settings, self._topics, self._position, ends):
-            state = published_state(message)
-            if state is None:
+        topics = [self._config.topic]
+        ends = written_positions(self._settings, topics)
+        for message in read_to_end(self._settings, topics, self._position, ends):
+            found = published_state(message, self._config.domain, by_value=self._contents)
+            if found is None or not found.has_header:
                 self.foreign += 1
-            elif only is None or state.entity_id in only:
-                self.states[state.entity_id] = State(state.version, state.is_tombstone)
-                if self._contents and (value := message.value()) is not None:
-                    self.digests[state.entity_id] = digest_of(value)
+            if found is not None and (only is None or found.entity_id in only):
+                state = State(found.version, found.is_tombstone)
+                value, partition = message.value(), cast("int", message.partition())
+                digest = digest_of(value) if self._contents and value is not None else None
+                self.states.take(found.entity_id, state, partition, digest)
         self._position = ends
 
 
@@ -131,79 +114,78 @@ def compare(
     With `contents` also what they say, which takes some three times as long.
     """
     topic, result = _Topic(settings, config, contents=contents), TopicComparison()
+    states = topic.states
     topic.read_on(entities)
     suspects: dict[UUID, State | None] = {}
-    unseen = set(topic.states)
+    unseen = set(states.entities())
     for row in _rows(engine, breaker, config.domain, entities):
         result.rows += 1
         unseen.discard(row.entity_id)
         state = State(row.row_version, row.closed)
-        if _fault_of(state, topic.states.get(row.entity_id)) is None:
+        if states.fault_of(row.entity_id, state) is None:
             result.equal += 1
         elif row.waiting:
             result.waiting += 1
         else:
             suspects[row.entity_id] = state
-    suspects |= dict.fromkeys(key for key in unseen if not topic.states[key].closed)
+    unknown = {key for key in unseen if states.fault_of(key, None) is not None}
+    on_their_way = _waiting(engine, breaker, config.domain, unknown)
+    result.waiting += len(on_their_way)
+    suspects |= dict.fromkeys(unknown - on_their_way)
     doubted: dict[UUID, _Said] = {}
     if contents:
         with transaction(engine, breaker) as cursor:
             rows = _whole_rows(cursor, config.domain, entities)
-            doubted = _differing_contents(rows, topic, result)
+            doubted = _differing_contents(rows, states, result)
     if suspects or doubted:
         topic.read_on(suspects.keys() | doubted.keys())
     result.foreign_records = topic.foreign
     leading = []
     for key, suspect in suspects.items():
-        fault = _fault_of(suspect, record := topic.states.get(key))
+        fault = states.fault_of(key, suspect)
         if fault is None:
             result.equal += suspect is not None
-        elif fault in (EnumSnapshotFault.AHEAD, EnumSnapshotFault.UNKNOWN):
+        elif fault.kind in _LEADING:
             leading.append(key)
         else:
-            result.faults.append(Fault(key, fault, suspect, record))
+            result.faults.append(fault)
     now = {
         row.entity_id: State(row.row_version, row.closed)
         for row in (_rows(engine, breaker, config.domain, leading) if leading else ())
     }
     for key in leading:
-        present, published = now.get(key), topic.states[key]
-        if present is not None and present.version >= published.version:
+        fault = states.fault_of(key, now.get(key))
+        if fault is not None and fault.kind in _LEADING:
+            result.faults.append(fault)
+        else:  # the row has moved on, too
             result.equal += 1
-            continue
-        kind = EnumSnapshotFault.UNKNOWN if present is None else EnumSnapshotFault.AHEAD
-        result.faults.append(Fault(key, kind, present, published))
     for key, said in doubted.items():
-        state = topic.states[key]
-        if said.differs(state, topic.digests[key]):
+        if states.says(key, *said) is False:
             result.equal -= 1
+            state = State(said.version, closed=False)
             result.faults.append(Fault(key, EnumSnapshotFault.DIFFERENT, state, state))
     return result
 
 
 class _Said(NamedTuple):
-    """A row's version, and the digest of what it says then."""
+    """An open row's version, and the digest of what it says then."""
 
     version: int
     digest: bytes
 
-    def differs(self, record: State | None, digest: bytes | None) -> bool:
-        """Whether a record of this very version says something else."""
-        return record == State(self.version, closed=False) and digest != self.digest
-
 
 def _differing_contents(
-    rows: Iterable[RowState], topic: _Topic, result: TopicComparison
+    rows: Iterable[RowState], states: TopicStates, result: TopicComparison
 ) -> dict[UUID, _Said]:
     """The open rows that the topic has in their version, but with other contents."""
     doubted = {}
     for key_text, version, value in rows:
-        key = UUID(key_text)
-        if value is None or topic.states.get(key) != State(int(version), closed=False):
+        if value is None:
             continue
-        result.contents += 1
-        said = _Said(int(version), digest_of(value))
-        if said.differs(topic.states[key], topic.digests[key]):
+        key, said = UUID(key_text), _Said(int(version), digest_of(value))
+        is_same = states.says(key, *said)
+        result.contents += is_same is not None
+        if is_same is False:
             doubted[key] = said
     return doubted
 
@@ -225,22 +207,19 @@ def _whole_rows(cursor: Cursor, domain: str, ids: Collection[UUID] | None) -> It
         last, _, _ = piece[-1]
 
 
+def _waiting(
+    engine: Engine, breaker: CircuitBreaker, domain: str, ids: Collection[UUID]
+) -> set[UUID]:
+    """Which of them have an entry in the outbox."""
+    if not ids:
+        return set()
+    with transaction(engine, breaker) as cursor:
+        found = cursor.execute(_WAITING, {"domain": domain, "ids": list(ids)}).fetchall()
+    return {entry.entity_id for entry in found}
+
+
 def _rows(
     engine: Engine, breaker: CircuitBreaker, domain: str, ids: Iterable[UUID] | None
 ) -> Iterator[Any]:
     chosen = None if ids is None else list(ids)
     return stream(engine, breaker, _ROWS, {"domain": domain, "ids": chosen}, rows_per_fetch=5000)
-
-
-def _fault_of(row: State | None, record: State | None) -> EnumSnapshotFault | None:
-    """What is wrong if both were read at one moment."""
-    if row is None:
-        return None if record is None or record.closed else EnumSnapshotFault.UNKNOWN
-    if record is None:  # Kafka drops tombstones after a while
-        return None if row.closed else EnumSnapshotFault.MISSING
-    if record.version > row.version:
-        return EnumSnapshotFault.AHEAD
-    if record.closed != row.closed:
-        closed = row.closed
-        return EnumSnapshotFault.NOT_TOMBSTONED if closed else EnumSnapshotFault.TOMBSTONED
-    return EnumSnapshotFault.OLDER if record.version < row.version else None

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 
-_NO_SNAPSHOT = b""
+NO_SNAPSHOT = b""  # the digest of no row
 _DIGEST_BYTES = 16
 
 
@@ -17,6 +17,6 @@ def digest_of(text: bytes | str) -> bytes:
     try:
         snapshot = ModelRegistrationSnapshot.model_validate_json(text)
     except ValidationError:
-        return _NO_SNAPSHOT
+        return NO_SNAPSHOT
     said = snapshot.model_dump_json(exclude={"snapshot_created_at"})
     return hashlib.blake2b(said.encode(), digest_size=_DIGEST_BYTES).digest()

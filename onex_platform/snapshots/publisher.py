@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
+from confluent_kafka import Message
+
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.projection import (
     ModelRegistrationProjection,
@@ -29,7 +31,12 @@ from onex_platform.snapshots.records import (
     RowState,
     published_state,
     read_rows,
-    to_snapshot,
+    version_in,
+)
+from onex_platform.snapshots.snapshot_map import (
+    Draft,
+    MalformedSnapshotError,
+    SnapshotMap,
 )
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.writer import SnapshotWriter, Turn
@@ -41,6 +48,10 @@ class StaleSnapshotError(OnexError):
 
 class SnapshotTooLargeError(OnexError):
     """The topic can't take a record of that size; nothing was published."""
+
+
+class UnreadableSnapshotError(OnexError):
+    """The topic's last record of an entity is no snapshot."""
 
 
 class SnapshotPublisherRegistration:
@@ -158,14 +169,23 @@ class SnapshotPublisherRegistration:
     def get_latest_snapshot(self, entity_id: UUID) -> ModelRegistrationSnapshot | None:
         """What the topic says of a node; None for a tombstone or nothing.
 
-        Reads the topic from its beginning. Who asks often keeps a cache of it.
+        Reads the topic from its beginning. Who asks often keeps a cache of it. Raises if what
+        stands last is no snapshot: readers who come later may find nothing else.
         """
-        latest = None
+        key, fault = str(entity_id).encode(), None
+        draft = Draft(SnapshotMap(), self.config.domain)
         for message in read_to_end(self._settings, [self.config.topic]):
-            state = published_state(message)
-            if state is not None and state.entity_id == entity_id:
-                latest = message
-        return None if latest is None else to_snapshot(latest)
+            if message.key() == key:
+                fault = _folded(message, draft)
+        shown = draft.finished()
+        latest = shown.get(entity_id)
+        if reason := fault or shown.faulty.get(key):
+            raise UnreadableSnapshotError(
+                f"{self.config.topic} has a record of {entity_id} that is no snapshot: {reason}.",
+                hint="`onex snapshots status --contents` says what is wrong with the topic, and "
+                "`onex snapshots sweep --contents` repairs it.",
+            )
+        return latest
 
     def _published(self, entity_id: UUID) -> PublishedState | None:
         """What the topic's last record of a node is, commits of a moment ago included."""
@@ -198,6 +218,19 @@ class SnapshotPublisherRegistration:
                 f"{self.config.domain!r} alone.",
                 hint="Each domain has a topic of its own in the catalogue.",
             )
+
+
+def _folded(message: Message, draft: Draft) -> str | None:
+    """Fold a record in; the reason if it is no snapshot."""
+    key, value = message.key(), message.value()
+    try:
+        if value is None:
+            draft.bury(key, version_in(message.headers()))
+        else:
+            draft.put(key, value)
+    except MalformedSnapshotError as error:
+        return str(error)
+    return None
 
 
 def _require_current(snapshot: ModelRegistrationSnapshot, stored: RowState | None) -> None:

@@ -1,4 +1,4 @@
-"""Rows as records of the snapshot topic, and records as snapshots again.
+"""Rows as records of the snapshot topic, and what readers make of a record there.
 
 A record's key is the entity's id, its value the snapshot as JSON, or nothing for a tombstone. Both
 carry the version as a header, so that a reader can order tombstones as well.
@@ -6,7 +6,7 @@ carry the version as a header, so that a reader can order tombstones as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -15,12 +15,19 @@ from uuid import UUID
 from confluent_kafka import Message
 from pydantic_core import to_json
 
-from onex_platform.domain.projection import ModelRegistrationSnapshot
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.domain.projection import MOST_VERSION
 from onex_platform.engines.kafka_transactions import Outgoing
 from onex_platform.engines.postgres import Cursor, streamed
 from onex_platform.projections.outbox import TAKE_ROWS
+from onex_platform.snapshots.snapshot_map import (
+    MalformedSnapshotError,
+    is_entity_key,
+    read_entry,
+)
 
 VERSION_HEADER = "snapshot_version"
+_MOST_DIGITS = len(str(MOST_VERSION))
 
 # A row as the topic should have it: key, version and JSON, which is None for a tombstone. A plain
 # tuple: making anything else of each of 100,000 would take longer than the driver does.
@@ -105,25 +112,41 @@ def to_messages(rows: Iterable[RowState]) -> Iterator[Outgoing]:
 
 
 class PublishedState(NamedTuple):
-    """What a record says of its entity."""
+    """What readers make of a record; version 0 if they find none in it."""
 
     entity_id: UUID
     version: int
     is_tombstone: bool
+    has_header: bool = True
 
 
-def published_state(message: Message) -> PublishedState | None:
-    """The record without its content; None if it is not one of ours."""
-    headers: Sequence[tuple[str, bytes]] = message.headers() or ()  # type: ignore[assignment]
-    try:
-        entity_id = UUID((message.key() or b"").decode())
-        [version] = [int(value) for name, value in headers if name == VERSION_HEADER]
-    except ValueError:
+def published_state(
+    message: Message, domain: str = REGISTRATION_DOMAIN, *, by_value: bool = False
+) -> PublishedState | None:
+    """The record without its content; None if it is under no entity's key.
+
+    Readers go by the version in the value. The header says the same in all that we write, and so
+    the value is parsed only where there is no header, or where `by_value` asks for it.
+    """
+    key, value = message.key(), message.value()
+    if not is_entity_key(key):
         return None
-    return PublishedState(entity_id, version, message.value() is None)
+    version = named = version_in(message.headers())
+    if value is not None and (by_value or named is None):
+        version = _version_in_value(key, value, domain) or named
+    return PublishedState(UUID(key.decode()), version or 0, value is None, named is not None)
 
 
-def to_snapshot(message: Message) -> ModelRegistrationSnapshot | None:
-    """The snapshot in a record; None for a tombstone."""
-    value = message.value()
-    return None if value is None else ModelRegistrationSnapshot.model_validate_json(value)
+def version_in(headers: Any) -> int | None:
+    """The version that a record's headers name; None if it is none that a row can have."""
+    text: bytes | None = dict(headers or ()).get(VERSION_HEADER)
+    if text is None or len(text) > _MOST_DIGITS or not text.isdigit():
+        return None
+    return int(text) or None
+
+
+def _version_in_value(key: bytes, value: bytes, domain: str) -> int | None:
+    try:
+        return read_entry(key, value, domain).version
+    except MalformedSnapshotError:
+        return None

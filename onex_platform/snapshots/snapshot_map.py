@@ -15,13 +15,13 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypeGuard
 from uuid import UUID
 
 import msgspec
 from pydantic import ValidationError
 
-from onex_platform.domain.projection import ModelRegistrationSnapshot
+from onex_platform.domain.projection import MOST_VERSION, ModelRegistrationSnapshot
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 
 # Every character as what it is: a digit, a dash or something else.
@@ -153,17 +153,9 @@ class Draft:
 
     def put(self, key: bytes | None, value: bytes) -> bool:
         """Fold a snapshot in; whether it was newer. Raises if it is no snapshot of the entity."""
-        # Calls are spared here: this is the loop that a load consists of.
-        if key is None or key.translate(_SHAPES) != _UUID_SHAPE:
+        if not is_entity_key(key):
             raise MalformedSnapshotError(_NO_KEY)
-        try:
-            found = _check(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            entry = _modelled_entry(key, value, self._domain)
-        else:
-            if found.entity_id.encode() != key or found.domain != self._domain:
-                raise _misplaced(found.entity_id, key, self._domain)
-            entry = Entry(value, found.snapshot_version, found.current_state, found.node_type)
+        entry = read_entry(key, value, self._domain)
         known = self._entries.get(key)
         if entry.version <= (known.version if known else self._buried.get(key, 0)):
             return False
@@ -178,7 +170,7 @@ class Draft:
 
     def bury(self, key: bytes | None, version: int | None) -> bool:
         """Fold a tombstone in; whether it changed anything."""
-        if key is None or key.translate(_SHAPES) != _UUID_SHAPE:
+        if not is_entity_key(key):
             raise MalformedSnapshotError(_NO_KEY)
         known = self._entries.get(key)
         if version is not None and version < (known.version if known else self._buried.get(key, 0)):
@@ -239,12 +231,29 @@ class _Checked(msgspec.Struct, gc=False):
 
     entity_id: str
     current_state: EnumRegistrationState
-    snapshot_version: Annotated[int, msgspec.Meta(ge=1)]
+    snapshot_version: Annotated[int, msgspec.Meta(ge=1, le=MOST_VERSION)]
     domain: str
     node_type: EnumNodeType | None = None
 
 
 _check = msgspec.json.Decoder(_Checked).decode
+
+
+def is_entity_key(key: bytes | None) -> TypeGuard[bytes]:
+    """Whether it is a UUID in the one spelling that counts: every other is a key of its own."""
+    return key is not None and key.translate(_SHAPES) == _UUID_SHAPE
+
+
+def read_entry(key: bytes, value: bytes, domain: str) -> Entry:
+    """What readers make of a value under an entity's key; raises if it is no snapshot of it."""
+    # Calls are spared here: this is the loop that a load consists of.
+    try:
+        found = _check(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _modelled_entry(key, value, domain)
+    if found.entity_id.encode() != key or found.domain != domain:
+        raise _misplaced(found.entity_id, key, domain)
+    return Entry(value, found.snapshot_version, found.current_state, found.node_type)
 
 
 def _modelled_entry(key: bytes, value: bytes, domain: str) -> Entry:

@@ -4,8 +4,8 @@
 - A record that is *ahead* of its row comes from a database that was set back, or from somebody who
   should not write. Nothing that the registry publishes would be newer for readers, so it is only
   reported; `raise_versions` lifts the rows above the topic, and then they are published.
-- A record that says something *different* at its row's version is nothing that readers would take
-  back for another one of the same version: its row is lifted by one, and published.
+- A record of the row's version that says something *different*, or is a tombstone though the row is
+  open, would be kept by readers as well: its row is lifted by one, and published.
 - At most `limit` repairs a time; the next sweep finds the rest.
 """
 
@@ -16,17 +16,14 @@ from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
 
+from onex_platform.domain.projection import MOST_VERSION
 from onex_platform.engines.postgres import Cursor, transaction
 from onex_platform.faults import effect
 from onex_platform.projections import outbox
 from onex_platform.projections.cursors import take_turn
-from onex_platform.snapshots.comparison import (
-    EnumSnapshotFault,
-    Fault,
-    TopicComparison,
-    compare,
-)
+from onex_platform.snapshots.comparison import TopicComparison, compare
 from onex_platform.snapshots.relay import OutboxRelay
+from onex_platform.snapshots.topic_states import EnumSnapshotFault, Fault
 
 REPAIRS_PER_SWEEP = 100_000
 _ENTRY = "CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END"
@@ -51,12 +48,13 @@ def sweep(
 ) -> Sweep:
     """Compare rows and topic, or those of some entities, and queue what has to be published."""
     found = look(relay, entities, contents=contents)
-    lifted = {EnumSnapshotFault.DIFFERENT}
-    if raise_versions:
-        lifted.add(EnumSnapshotFault.AHEAD)
-    beaten = [fault for fault in found.faults if fault.kind in lifted][:limit]
+    lifted = [
+        fault
+        for fault in found.faults
+        if fault.is_outdone and (raise_versions or fault.kind is not EnumSnapshotFault.AHEAD)
+    ][:limit]
     with transaction(relay.engine, relay.breaker) as cursor:
-        raised = _raise(cursor, relay.domain, beaten) if beaten else 0
+        raised = _raise(cursor, relay.domain, lifted) if lifted else 0
         with effect("snapshots.queue_repairs"):
             queued = outbox.queue_rows(cursor, relay.domain, islice(_repairs(found.faults), limit))
     return Sweep(found, queued + raised, raised)
@@ -72,13 +70,13 @@ def look(
 
 def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
     for fault in faults:
-        if fault.kind in (EnumSnapshotFault.AHEAD, EnumSnapshotFault.DIFFERENT):
-            continue  # no record of the row's version would be newer for readers
+        if fault.is_outdone:
+            continue
         if fault.row is not None:
             entry = "tombstone" if fault.row.closed else "snapshot"
             yield entry, fault.entity_id, fault.row.version
         elif fault.kind is EnumSnapshotFault.UNKNOWN and fault.record is not None:
-            yield "tombstone", fault.entity_id, fault.record.version + 1
+            yield "tombstone", fault.entity_id, min(fault.record.version + 1, MOST_VERSION)
 
 
 def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
@@ -89,10 +87,11 @@ def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
         UPDATE registration_projections AS p SET row_version = topic.version + 1
         FROM unnest(%(ids)s::uuid[], %(versions)s::bigint[]) AS topic (entity_id, version)
         WHERE p.domain = %(domain)s AND p.entity_id = topic.entity_id
-            AND p.row_version <= topic.version
+            AND p.row_version <= topic.version AND topic.version < %(most)s
         RETURNING {_ENTRY}, p.entity_id, p.row_version""",  # noqa: S608 - constant parts
         {
             "domain": domain,
+            "most": MOST_VERSION,
             "ids": [fault.entity_id for fault in faults],
             "versions": [fault.record.version for fault in faults if fault.record is not None],
         },

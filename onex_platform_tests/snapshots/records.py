@@ -8,7 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
-from onex_platform.domain.projection import ModelRegistrationSnapshot
+from onex_platform.domain.projection import (
+    ModelRegistrationProjection,
+    ModelRegistrationSnapshot,
+)
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka import (
     KafkaProducer,
@@ -36,6 +39,12 @@ def snapshot(number: int, version: int = 1, **fields: Any) -> ModelRegistrationS
         "snapshot_created_at": at(version),
     }
     return ModelRegistrationSnapshot.model_validate(defaults | fields)
+
+
+def shown_of(row: ModelRegistrationProjection, **changes: Any) -> bytes:
+    """The snapshot of a row, or nearly so, in another spelling than ours."""
+    shown = ModelRegistrationSnapshot.from_projection(row, snapshot_created_at=at(0))
+    return shown.model_copy(update=changes).model_dump_json(indent=1).encode()
 
 
 def sent(topic: str, shown: ModelRegistrationSnapshot) -> KafkaRecord:

@@ -12,7 +12,13 @@ from uuid import UUID, uuid4
 from confluent_kafka import Message
 
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.engines.kafka import read_to_end, written_positions
+from onex_platform.engines.kafka import (
+    KafkaRecord,
+    open_producer,
+    produce_all,
+    read_to_end,
+    written_positions,
+)
 from onex_platform.engines.postgres import transaction
 from onex_platform.projections import outbox
 from onex_platform.settings import Settings
@@ -60,6 +66,19 @@ class Registry:
         settings = self.settings.model_copy(update={"snapshots": snapshots})
         with open_relay(settings, self.config) as opened:
             yield opened
+
+    def forget_outbox(self) -> None:
+        """Let nobody know what is to be published."""
+        with transaction(self.store.engine, self.store.breaker) as cursor:
+            cursor.execute("DELETE FROM outbox")
+
+    def intrude(
+        self, node: int | str, value: bytes | None, *headers: tuple[str, str | None]
+    ) -> None:
+        """Somebody else writes to the topic, under a node's key or another one."""
+        key = node if isinstance(node, str) else str(number_id(node))
+        with open_producer(self.settings, partitioner="murmur2_random") as producer:
+            produce_all(producer, [KafkaRecord(self.config.topic, value, key, headers)])
 
     def waiting(self) -> outbox.Waiting:
         with transaction(self.store.engine, self.store.breaker) as cursor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from onex_platform.engines.kafka import open_admin
 from onex_platform.engines.kafka_reader import TopicChangedError, TopicReader
@@ -170,6 +170,29 @@ def test_a_topic_that_was_made_anew_is_read_anew(impatient: Settings, length: in
     assert cache.all() == (again[-1],)
     assert cache.status().last_error is None
     cache.close()
+
+
+def test_a_topic_that_is_made_anew_during_a_load_is_read_anew(
+    impatient: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(impatient, 1)
+    send(impatient, [sent(topic, snapshot(1)), sent(topic, snapshot(2))])
+    read_to = TopicReader.read_to
+    loads = iter(range(2))
+
+    def made_anew(reader: TopicReader, ends: Mapping[int, int]) -> Iterator[list[Message]]:
+        yield from read_to(reader, ends)
+        if next(loads) == 0:
+            _delete(impatient, topic)
+            create_compacted(impatient, topic, 1)
+            send(impatient, [sent(topic, snapshot(3))])
+
+    monkeypatch.setattr(TopicReader, "read_to", made_anew)
+    cache = SnapshotCache(impatient, topic=topic)
+    with closing(cache):
+        cache.refresh()
+        assert cache.all() == (snapshot(3),)
+        assert cache.status().loads == 1
 
 
 def test_a_follower_finds_a_topic_that_was_made_anew(impatient: Settings, topic: str) -> None:

@@ -18,7 +18,6 @@ from onex_platform.snapshots.records import (
     PublishedState,
     RowState,
     take_waiting_rows,
-    to_snapshot,
 )
 from onex_platform.snapshots.relay import RelayAccount, open_relay
 from onex_platform.snapshots.writer import Turn
@@ -66,9 +65,8 @@ def test_a_record_is_the_snapshot_that_the_model_makes_of_the_row(registry: Regi
     with registry.relay() as relay:
         relay.publish_pending()
     [message] = registry.messages()
-    snapshot = to_snapshot(message)
+    snapshot = ModelRegistrationSnapshot.model_validate_json(message.value() or b"")
     assert message.key() == str(number_id(1)).encode()
-    assert snapshot is not None
     assert before < snapshot.snapshot_created_at < datetime.now(UTC)
     assert snapshot == ModelRegistrationSnapshot.from_projection(
         stored, snapshot_created_at=snapshot.snapshot_created_at

@@ -6,22 +6,18 @@ from contextlib import closing
 
 import pytest
 
-from onex_platform.domain.projection import (
-    ModelRegistrationProjection,
-    ModelRegistrationSnapshot,
-)
-from onex_platform.engines.kafka import KafkaRecord, open_admin, open_producer, produce_all
+from onex_platform.engines.kafka import open_admin
 from onex_platform.engines.kafka_topics import topic_names
 from onex_platform.engines.kafka_transactions import Sent
-from onex_platform.engines.postgres import transaction
 from onex_platform.errors import InfraError
 from onex_platform.snapshots.cache import SnapshotCache
-from onex_platform.snapshots.comparison import EnumSnapshotFault
 from onex_platform.snapshots.rebuild import rebuild_topic
 from onex_platform.snapshots.records import VERSION_HEADER, PublishedState
 from onex_platform.snapshots.sweep import look, queue_entities, sweep
+from onex_platform.snapshots.topic_states import EnumSnapshotFault
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.domain.builders import at, number_id
+from onex_platform_tests.domain.builders import number_id
+from onex_platform_tests.snapshots.records import shown_of
 from onex_platform_tests.snapshots.registry import Registry
 
 pytestmark = pytest.mark.servers
@@ -29,17 +25,9 @@ pytestmark = pytest.mark.servers
 Fault = EnumSnapshotFault
 
 
-def _execute(registry: Registry, statement: str) -> None:
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
-        cursor.execute(statement)
-
-
 def _write(registry: Registry, node: int, version: int, value: bytes | None) -> None:
     """Somebody writes to the topic behind our back."""
-    headers = [(VERSION_HEADER, str(version))]
-    record = KafkaRecord(registry.config.topic, value, str(number_id(node)), headers)
-    with open_producer(registry.settings, partitioner="murmur2_random") as producer:
-        produce_all(producer, [record])
+    registry.intrude(node, value, (VERSION_HEADER, str(version)))
 
 
 def test_a_topic_that_is_right_has_no_faults(registry: Registry) -> None:
@@ -58,7 +46,7 @@ def test_every_way_to_differ_is_found_and_repaired(registry: Registry) -> None:
         relay.publish_pending()
         registry.change(2, 6)  # 2: the topic's is older; 6: missing there
         registry.close(3)
-        _execute(registry, "DELETE FROM outbox")
+        registry.forget_outbox()
         _write(registry, 4, 1, None)  # tombstoned though open
         _write(registry, 7, 9, b"{}")  # unknown here
         done = sweep(relay)
@@ -97,14 +85,15 @@ def test_a_topic_ahead_is_reported_until_the_rows_are_raised(registry: Registry)
 def test_other_contents_of_the_same_version_are_found_and_replaced_for_readers(
     registry: Registry,
 ) -> None:
-    [_, wrong, right, _] = registry.change(1, 2, 3, 4)
-    _execute(registry, f"DELETE FROM outbox WHERE entity_id = '{wrong.entity_id}'")  # noqa: S608
+    [wrong] = registry.change(2)
+    registry.forget_outbox()
+    [_, right, _] = registry.change(1, 3, 4)
     cache = SnapshotCache(registry.settings, topic=registry.config.topic)
     with registry.relay() as relay, closing(cache):
         relay.publish_pending()
-        text = _snapshot(wrong, node_name="somebody else")
+        text = shown_of(wrong, node_name="somebody else")
         _write(registry, 2, 1, text)
-        _write(registry, 3, 1, _snapshot(right))  # another spelling, the same contents
+        _write(registry, 3, 1, shown_of(right))  # another spelling, the same contents
         _write(registry, 4, 1, b"{}")
         cache.refresh()
         assert _name(cache, 2) == "somebody else"
@@ -152,11 +141,6 @@ def test_contents_are_different_in_no_more_rows_than_are_repaired_at_once(
         assert sweep(relay, contents=True, limit=2).raised == 2
 
 
-def _snapshot(row: ModelRegistrationProjection, **changes: object) -> bytes:
-    shown = ModelRegistrationSnapshot.from_projection(row, snapshot_created_at=at(0))
-    return shown.model_copy(update=changes).model_dump_json(indent=1).encode()
-
-
 def _name(cache: SnapshotCache, node: int) -> str | None:
     shown = cache.get(number_id(node))
     assert shown is not None
@@ -165,7 +149,7 @@ def _name(cache: SnapshotCache, node: int) -> str | None:
 
 def test_only_chosen_entities_are_compared_and_queued(registry: Registry) -> None:
     registry.change(1, 2)
-    _execute(registry, "DELETE FROM outbox")
+    registry.forget_outbox()
     with registry.relay() as relay:
         assert sweep(relay, [number_id(1)]).queued == 1
         assert queue_entities(relay, [number_id(1), number_id(9)]) == {number_id(1)}
@@ -176,14 +160,13 @@ def test_only_chosen_entities_are_compared_and_queued(registry: Registry) -> Non
 
 def test_repairs_are_capped(registry: Registry) -> None:
     registry.change(1, 2, 3)
-    _execute(registry, "DELETE FROM outbox")
+    registry.forget_outbox()
     with registry.relay() as relay:
         assert sweep(relay, limit=2).queued == 2
 
 
 def test_foreign_records_are_counted_and_left_alone(registry: Registry) -> None:
-    with open_producer(registry.settings) as producer:
-        produce_all(producer, [KafkaRecord(registry.config.topic, b"{}", "not a node")])
+    registry.intrude("not a node", b"{}")
     with registry.relay() as relay:
         found = look(relay)
     assert (found.foreign_records, found.faults) == (1, [])
