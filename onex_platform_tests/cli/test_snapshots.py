@@ -13,6 +13,7 @@ from onex_platform.cli.main import cli
 from onex_platform.engines.migrations import migrate
 from onex_platform.engines.postgres import transaction
 from onex_platform.settings import Settings, address_variables
+from onex_platform.snapshots.publisher import UnreadableSnapshotError
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.domain.builders import number_id
 from onex_platform_tests.snapshots.registry import Registry, open_registry
@@ -52,6 +53,14 @@ def test_what_waits_is_published_and_shown(onex: Onex, registry: Registry) -> No
     shown = json.loads(onex("show", str(number_id(1))).stdout)
     assert (shown["entity_id"], shown["snapshot_version"]) == (str(number_id(1)), 1)
     onex("show", "nobody", code=1)
+
+
+def test_what_is_no_snapshot_is_told_in_a_line(onex: Onex, registry: Registry) -> None:
+    registry.change(1)
+    onex("publish")
+    registry.intrude(1, b"{}")
+    answer = onex("show", str(number_id(1)), code=1)
+    assert isinstance(answer.exception, UnreadableSnapshotError)
 
 
 def test_nodes_are_published_on_demand_and_unknown_ones_named(

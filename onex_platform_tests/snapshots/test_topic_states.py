@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
@@ -91,6 +91,8 @@ def test_without_a_fault_every_reader_sees_the_row(
 
 
 @given(_one_partition | _partitions, _rows)
+@example([Record(OURS, State(1, closed=False))], State(1, closed=True))
+@example([Record(1, State(5, closed=True)), Record(1, State(3, closed=False))], None)
 def test_one_repair_is_enough_for_every_reader_and_in_any_order_of_partitions(
     records: list[Record], row: State | None
 ) -> None:
@@ -113,6 +115,18 @@ def test_a_tombstone_of_the_row_s_version_outdoes_an_open_row_and_not_a_closed_o
     fault = alive.fault_of(NODE, State(1, closed=True))
     assert fault is not None
     assert (fault.kind, fault.is_outdone) == (EnumSnapshotFault.NOT_TOMBSTONED, False)
+
+
+def test_another_content_of_the_row_s_version_outdoes_it() -> None:
+    row = State(1, closed=False)
+    assert Fault(NODE, EnumSnapshotFault.DIFFERENT, row, row).is_outdone
+
+
+def test_what_stood_before_a_removal_without_a_version_is_forgotten() -> None:
+    states = [State(7, closed=False), State(0, closed=True), State(5, closed=False)]
+    records = [Record(OURS, state) for state in states]
+    _require_readers_see(states[-1], records)
+    assert _folded(records).fault_of(NODE, states[-1]) is None
 
 
 def test_two_contents_of_one_version_equal_no_row() -> None:
