@@ -254,9 +254,11 @@ def read_to_end(
                 offset = cast("int", message.offset())
                 if place not in ends:
                     continue  # written after the reading began
-                if message.error() is None and offset < ends[place]:
+                is_record = message.error() is None
+                if is_record and offset < ends[place]:
                     yield message
-                if offset >= ends[place] - 1:  # the last record, or the partition's end
+                # "No more" names the next record's place, and an open transaction may begin there.
+                if offset + is_record >= ends[place]:
                     del ends[place]
 
 
