@@ -76,7 +76,7 @@ def test_too_many_records_are_cut_at_an_earlier_instant_of_all_topics(
     for topic, times in moments.items():
         _send(kafka_settings, topic, *times)
     cuts = _cuts(kafka_settings, [one, other], most=7)
-    assert all(0 < cut.records <= 7 for cut in cuts[:-1])
+    assert max(cut.records for cut in cuts) <= 7
     assert sum(cut.records for cut in cuts) == 40
     assert cuts[-1].instant == NOW
     assert all(after.closed_before == before.instant for before, after in pairwise(cuts))

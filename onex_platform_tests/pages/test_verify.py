@@ -162,29 +162,28 @@ def test_a_loss_from_before_a_stretch_is_no_gap_in_it(
     log.cuts(2)
     [end] = archive.index.cursors().values()
     accept_losses(archive, Losses(deleted={PLACE: OffsetRange(end, end + 10)}))
-    head = archive.index.head()
-    later = head + timedelta(seconds=5)
-    execute(
-        archive,
-        "INSERT INTO log_cuts (domain, closed_before, instant, read, archived, parked, duplicates)"
-        " VALUES (%s, %s, %s, 2, 0, 2, 0)",
-        archive.domain,
-        head,
-        later,
-    )
-    execute(
-        archive,
-        "INSERT INTO cut_ranges (domain, instant, topic, partition, start_offset, end_offset)"
-        " VALUES (%s, %s, %s, %s, %s, %s)",
-        archive.domain,
-        later,
-        *PLACE,
-        end + 10,
-        end + 12,
-    )
-    execute(archive, "UPDATE logs SET head = %s", later)
-    execute(archive, "UPDATE consumer_cursors SET next_offset = %s", end + 12)
-    assert verify_log(archive).faults == verify_log(archive, head).faults == []
+    begun = archive.index.head()
+    for offset in (end + 10, end + 12):
+        head = archive.index.head()
+        cut = head + timedelta(seconds=5)
+        execute(
+            archive,
+            "INSERT INTO log_cuts"
+            " (domain, closed_before, instant, read, archived, parked, duplicates)"
+            " VALUES (%s, %s, %s, 2, 0, 2, 0)",
+            *(archive.domain, head, cut),
+        )
+        execute(
+            archive,
+            "INSERT INTO cut_ranges (domain, instant, topic, partition, start_offset, end_offset)"
+            " VALUES (%s, %s, %s, %s, %s, %s)",
+            *(archive.domain, cut, *PLACE, offset, offset + 2),
+        )
+        execute(archive, "UPDATE logs SET head = %s", cut)
+        execute(archive, "UPDATE consumer_cursors SET next_offset = %s", offset + 2)
+    assert verify_log(archive).faults == []
+    for since in (begun, head):  # the cut that follows the loss is in the stretch, or before it
+        assert verify_log(archive, since).faults == []
     execute(archive, "UPDATE lost_ranges SET start_offset = start_offset + 1")
     assert kinds(verify_log(archive).faults) == [EnumLogFault.GAP]
 
