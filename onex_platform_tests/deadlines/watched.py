@@ -124,7 +124,10 @@ class Watched:
     def fold(self, until: datetime, *events: LogEvent) -> BatchResult:
         """A cut and its fold without Spark: the facts that wait, and these events."""
         start = self.store.position()
-        numbered = number([*self.waiting(until), *events], moment_of(start), until)
+        facts = self.waiting(until)
+        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+            inbox.remove(cursor, self.archive.domain, [fact.event_id for fact in facts])
+        numbered = number([*facts, *events], moment_of(start), until)
         return self.store.fold(numbered, start, position_at(until))
 
     def states(self) -> Counter[str]:

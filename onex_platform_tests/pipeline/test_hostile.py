@@ -11,6 +11,7 @@ import pytest
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka import KafkaRecord
 from onex_platform.engines.postgres import transaction
+from onex_platform.engines.spark import kafka_options
 from onex_platform.pages import archive as archives
 from onex_platform.pages import ledger
 from onex_platform.pages.archive import open_archive
@@ -94,6 +95,28 @@ def test_hostile_records_do_not_stop_their_neighbours(
         ("b", None),
         ("c", b"\x00"),
     ]
+
+
+def test_a_nul_in_the_name_of_a_header_stops_nobody(
+    spark: SparkSession, pipeline_settings: Settings
+) -> None:
+    good = sent(Kind.NODE_HEARTBEAT, "good")
+    # Not by our client, for which a name ends there.
+    spark.createDataFrame(
+        [(b"not json", [("c\x00", b"\x00")])],
+        "value binary, headers array<struct<key string, value binary>>",
+    ).write.format("kafka").options(
+        **kafka_options(pipeline_settings.kafka), topic=good.topic
+    ).save()
+    send(pipeline_settings, [good])
+    with open_archive(pipeline_settings) as archive:
+        account = drain(spark, archive, linger_seconds=0.2)
+        assert (account.archived, account.parked) == (1, 1)
+        with transaction(archive.engine, archive.breaker) as cursor:
+            [row] = cursor.execute(
+                "SELECT header_names, header_values FROM parked_records"
+            ).fetchall()
+        assert row == ([r"c\x00"], [b"\x00"])
 
 
 def test_a_cut_during_which_ids_are_forgotten_is_taken_again(
