@@ -17,7 +17,9 @@ from onex_platform.engines.migrations import migrate
 from onex_platform.errors import InfraError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pipeline import drain
+from onex_platform.projections.backlog import measure_backlog
 from onex_platform.settings import BreakerSettings, PagesSettings, Settings
+from onex_platform.stack.processes import wait_until
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.deadlines.watched import open_watched, with_deadlines
 from onex_platform_tests.pipeline.broker import send, sent
@@ -33,6 +35,15 @@ Kind = EnumEventKind
 
 def look(archive: PageArchive) -> ScanAccount | None:
     return scan_when_due(archive, datetime.now(UTC))
+
+
+def answers(archive: PageArchive) -> bool:
+    """Whether the broker can be asked: it listens before it leads its partitions again."""
+    try:
+        measure_backlog(archive)
+    except InfraError:
+        return False
+    return True
 
 
 def hurried(settings: Settings, kafka: Settings, folder: Path) -> Settings:
@@ -77,7 +88,8 @@ def test_heartbeats_that_waited_for_the_broker_count_and_the_silent_expire_all_t
 
             port = attached.kafka.addresses()[0][1]
             stack.up(embedded_settings(tmp_path / "stack", kafka_port=port), services=("kafka",))
-            assert look(archive) is None  # the broker answers, and nothing waits in it yet
+            wait_until(lambda: answers(archive), 60)
+            assert look(archive) is None  # nothing waits in it yet
             node.flush(60)
             drain(spark, archive, linger_seconds=0.2)
             while (found := look(archive)) is None:
