@@ -19,7 +19,7 @@ from onex_platform.projections.cursors import fold_position, move_fold_cursor
 from onex_platform.projections.projector import BatchResult
 from onex_platform.settings import Settings
 from onex_platform_tests.domain.builders import TENANT, at
-from onex_platform_tests.projections.stored import Store, open_store
+from onex_platform_tests.projections.stored import Store, enter_ids, open_store
 
 _NODES = """
     INSERT INTO registration_projections (entity_id, domain, tenant, current_state, epoch,
@@ -125,9 +125,10 @@ class Watched:
         """A cut and its fold without Spark: the facts that wait, and these events."""
         start = self.store.position()
         facts = self.waiting(until)
+        numbered = list(number([*facts, *events], moment_of(start), until))
         with transaction(self.archive.engine, self.archive.breaker) as cursor:
+            enter_ids(cursor, self.archive.domain, numbered)
             inbox.remove(cursor, self.archive.domain, [fact.event_id for fact in facts])
-        numbered = number([*facts, *events], moment_of(start), until)
         return self.store.fold(numbered, start, position_at(until))
 
     def states(self) -> Counter[str]:
