@@ -34,6 +34,7 @@ from onex_platform.settings import PostgresSettings, Settings
 from onex_platform.telemetry import redact
 
 __all__ = [
+    "LOCK_HOLDER",
     "Cursor",
     "Engine",
     "copy_rows",
@@ -61,13 +62,16 @@ _TOO_SLOW = (
     psycopg.errors.ConnectionTimeout,
 )
 _IDLE_TIMEOUT = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
-# The session that holds a lock does nothing else: it has been idle ever since.
-_HELD_FOR = """
-    SELECT clock_timestamp() - holder.state_change AS time
-    FROM pg_locks JOIN pg_stat_activity AS holder USING (pid)
+# Whoever holds the advisory lock with this key.
+LOCK_HOLDER = """
+    FROM pg_locks
     WHERE locktype = 'advisory' AND granted AND objsubid = 1
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND (classid::bigint << 32 | objid::bigint) = %s"""
+        AND (classid::bigint << 32 | objid::bigint) = %(key)s"""
+# The session that holds a lock does nothing else: it has been idle ever since.
+_HELD_FOR = f"""
+    SELECT clock_timestamp() - state_change AS time FROM pg_stat_activity
+    WHERE pid = ANY(ARRAY(SELECT pid {LOCK_HOLDER}))"""  # noqa: S608 - constant parts
 
 
 def open_engine(settings: Settings) -> Engine:
@@ -182,7 +186,7 @@ def session_lock_if_free(
     """
     with _own_session(engine, breaker) as session:
         [taken] = session.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone() or [False]
-        holder = None if taken else session.execute(_HELD_FOR, [key]).fetchone()
+        holder = None if taken else session.execute(_HELD_FOR, {"key": key}).fetchone()
         session.commit()
         if taken:
             yield None

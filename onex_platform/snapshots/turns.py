@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from psycopg.errors import LockNotAvailable
 
-from onex_platform.engines.postgres import Cursor, Engine, transaction
+from onex_platform.engines.postgres import LOCK_HOLDER, Cursor, Engine, transaction
 from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.resilience import CircuitBreaker
@@ -25,13 +25,6 @@ from onex_platform.telemetry import get_logger
 
 # How often a waiting publisher looks at the holder; in between, it stands in PostgreSQL's queue.
 _LOOK_SECONDS = 1
-
-# A transaction of a session is named by its virtual id, which no later one gets again.
-_HOLDER = """
-    FROM pg_locks
-    WHERE locktype = 'advisory' AND granted AND objsubid = 1
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND (classid::bigint << 32 | objid::bigint) = %(key)s"""
 
 
 @contextmanager
@@ -75,7 +68,10 @@ def _take_turn(cursor: Cursor, settings: Settings, domain: str) -> None:
             now = time.monotonic()
             if now > began + limit + settings.postgres.lock_timeout_seconds:
                 raise  # others come and go all the time
-            found = cursor.execute(f"SELECT virtualtransaction {_HOLDER}", {"key": key}).fetchone()
+            # A transaction is named by its virtual id, which no later one gets again.
+            found = cursor.execute(
+                f"SELECT virtualtransaction {LOCK_HOLDER}", {"key": key}
+            ).fetchone()
             if found != holder:
                 holder, since = found, now
             elif holder is not None and now > since + limit:
@@ -86,7 +82,7 @@ def _take_turn(cursor: Cursor, settings: Settings, domain: str) -> None:
 def _end(cursor: Cursor, domain: str, key: int, holder: str) -> None:
     """End the session in which this very transaction still has the turn."""
     ended = cursor.execute(
-        f"SELECT pid, pg_terminate_backend(pid) AS done {_HOLDER}"
+        f"SELECT pid, pg_terminate_backend(pid) AS done {LOCK_HOLDER}"
         " AND virtualtransaction = %(holder)s",
         {"key": key, "holder": holder},
     ).fetchall()
