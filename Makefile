@@ -29,7 +29,7 @@ run: $(STAMP) ## set up and run the main job on the embedded servers
 
 test: $(STAMP) ## set up, lint, check types and run every test
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 --durations-min=5
 
 test-fast: $(STAMP) ## the inner loop: pure logic only, no servers, under two minutes
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not servers'
