@@ -134,7 +134,8 @@ class Publishing:
     def bare(self, config: ModelSnapshotTopicConfig, **properties: Any) -> Taken:
         topic, messages = config.topic, self.messages()
         with open_producer(self.settings, **properties) as producer:
-            producer.produce(topic, *messages[0][1::-1])
+            first_key, first_value, _ = messages[0]
+            producer.produce(topic, first_value, first_key)  # connects, as ours is by then
             producer.flush()
 
             def send() -> None:
