@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import click
 
@@ -33,10 +34,12 @@ from onex_platform.projections.scopes import (
     require_node_of,
     scope_of,
 )
+from onex_platform.projections.set_aside import SetAside
 from onex_platform.settings import load_settings
 from onex_platform.stack import attach
 
 _COLUMNS = ("entity_id", "node_name", "tenant", "node_type", "current_state", "last_heartbeat_at")
+_ASIDE = " *"
 
 
 class _Instant(click.ParamType[datetime]):
@@ -65,13 +68,17 @@ def command() -> None:
 @tenant_option
 @_json_option
 def show_command(node: str, tenant: str | None, as_json: bool) -> None:
-    """Show everything that is known of a NODE, deregistered or not; exit code 1 if nothing is."""
+    """Show everything that is known of a NODE, deregistered or not; exit code 1 if nothing is.
+
+    A node that is set aside is shown as it was when its events could last be folded, and since when
+    and why they can't be.
+    """
     with _archive() as archive:
         entity_id = entity_of(archive.settings, node, tenant)
-        row = ProjectionReaderRegistration.of(archive).get_entity_state(
-            entity_id, include_deregistered=True
-        )
-    _show_node(node, row, as_json)
+        reader = ProjectionReaderRegistration.of(archive)
+        row = reader.get_entity_state(entity_id, include_deregistered=True)
+        aside = reader.get_set_aside([entity_id]).get(entity_id)
+    _show_node(node, row, as_json, aside)
 
 
 @command.command("list")
@@ -101,10 +108,12 @@ def list_command(
     with _archive() as archive:
         reader = ProjectionReaderRegistration.of(archive)
         found = reader.find(wanted, archive.domain, PageRequest(**page))
+        aside = reader.get_set_aside([row.entity_id for row in found.items], archive.domain)
     if as_json:
-        click.echo(found.model_dump_json(indent=2))
+        told = {str(mark.entity_id): _told(mark) for mark in aside.values()}
+        click.echo(json.dumps(found.model_dump(mode="json") | {"set_aside": told}, indent=2))
         return
-    _show_table(found.items)
+    _show_table(found.items, aside.keys())
     if found.next_cursor is not None:
         click.echo(f"There are more; go on with --cursor '{found.next_cursor}'", err=True)
 
@@ -186,6 +195,8 @@ def rebuild_command(
 ) -> None:
     """Fold the log anew and put right every row that differs; nothing is emitted.
 
+    A node that was set aside gets its row and goes on, if its events can be folded now.
+
     The pipeline goes on meanwhile. Exit code 1 if a dry run finds a difference.
     """
     with _archive() as archive:
@@ -198,7 +209,7 @@ def rebuild_command(
             comparison = rebuild.compare()
             _show_comparison(comparison, rebuild.events, as_json)
             if dry_run:
-                sys.exit(1 if comparison.changes else 0)
+                sys.exit(1 if comparison.changes or comparison.raising else 0)
             if not comparison.changes and not comparison.moved_on:
                 return
             agreed = comparison.changes + comparison.moved_on
@@ -214,22 +225,48 @@ def _archive() -> Iterator[PageArchive]:
         yield archive
 
 
-def _show_node(node: str, row: ModelRegistrationProjection | None, as_json: bool) -> None:
+def _show_node(
+    node: str,
+    row: ModelRegistrationProjection | None,
+    as_json: bool,
+    aside: SetAside | None = None,
+) -> None:
+    if aside is not None:
+        click.echo(f"The events of {node} are not folded, {aside}", err=True)
     if row is None:
         click.echo(f"{node} is not known.", err=True)
         sys.exit(1)
+    shown: dict[str, Any] = json.loads(_json_of(row))
+    if aside is not None:
+        shown["set_aside"] = _told(aside)
     if as_json:
-        click.echo(_json_of(row, indent=2))
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
         return
-    _show_pairs((name, value) for name, value in row.model_dump(mode="json").items() if value)
+    _show_pairs((name, value) for name, value in shown.items() if value)
 
 
-def _show_table(rows: Iterable[ModelRegistrationProjection]) -> None:
+def _told(mark: SetAside) -> dict[str, Any]:
+    """Why a row stands still."""
+    return {
+        "since": mark.since.isoformat(),
+        "event_id": str(mark.event_id),
+        "kind": mark.kind,
+        "error": mark.error,
+    }
+
+
+def _show_table(
+    rows: Iterable[ModelRegistrationProjection], aside: Collection[UUID] = frozenset()
+) -> None:
     line = "{:<36}  {:<24}  {:<12}  {:<12}  {:<20}  {}"
     click.echo(line.format(*_COLUMNS))
     for row in rows:
         shown = row.model_dump(mode="json")
+        if row.entity_id in aside:
+            shown["current_state"] += _ASIDE
         click.echo(line.format(*(shown[name] or "" for name in _COLUMNS)).rstrip())
+    if aside:
+        click.echo(f"{_ASIDE.strip()}: set aside, as it last was; `onex registry show` says why.")
 
 
 def _show_counts(counts: Mapping[EnumRegistrationState, int], as_json: bool) -> None:

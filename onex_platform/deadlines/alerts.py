@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from onex_platform.deadlines.records import HoldRecord, holds, writing
-from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
-from onex_platform.telemetry import get_logger
-from onex_platform.topics.alarms import Alarm, raise_alarms
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.alarms import Alarm, tell
 
 _OPERATION = "scan_deadlines"
 
@@ -22,23 +19,14 @@ def alert_of_holds(archive: PageArchive, now: datetime) -> int:
     the same event id. A broker that does not answer fails no scan: the next one tries again.
     """
     untold = holds(archive, "untold")
-    if not untold:
-        return 0
-    log = get_logger(__name__)
-    for hold in untold:
-        log.error("expiry_hold", **_numbers(hold))
-    try:
-        with effect("deadlines.alert"):
-            raise_alarms(archive.settings, load_catalogue(), [_alarm(hold) for hold in untold])
-    except InfraError as error:
-        log.warning("expiry_hold_not_published", error=error)
-        return 0
-    with effect("deadlines.mark_alert"), writing(archive) as cursor:
-        cursor.execute(
-            "UPDATE expiry_holds SET alerted_at = %s WHERE hold_id = ANY(%s)",
-            [now, [hold.hold_id for hold in untold]],
-        )
-    return len(untold)
+    told = tell(archive.settings, "expiry_hold", [_alarm(hold) for hold in untold])
+    if told:
+        with effect("deadlines.mark_alert"), writing(archive) as cursor:
+            cursor.execute(
+                "UPDATE expiry_holds SET alerted_at = %s WHERE hold_id = ANY(%s)",
+                [now, [hold.hold_id for hold in untold]],
+            )
+    return told
 
 
 def _alarm(hold: HoldRecord) -> Alarm:

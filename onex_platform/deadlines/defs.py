@@ -66,9 +66,9 @@ def scan_when_overdue(
     """Keep the watch, and start a scan when a deadline has passed and no draining run scans."""
     # A draining run looks as well, but not while it starts, nor during a long fold.
     due = is_due(archive, datetime.now(UTC))
-    if wiring.is_in_flight(context.instance, wiring.DRAINING_JOB):
-        return dg.SkipReason("The draining run scans the deadlines.")
-    if reason := wiring.reason_to_wait(context.instance, scan_deadlines.name):
+    if reason := wiring.drained_by(context.instance, archive):
+        return dg.SkipReason(f"{reason} It scans the deadlines.")
+    if reason := wiring.reason_to_wait(context.instance, archive, scan_deadlines.name):
         return dg.SkipReason(reason)
     return dg.RunRequest() if due else dg.SkipReason("No deadline can be judged now.")
 

@@ -1,7 +1,8 @@
 """Which deadlines have passed: found by index alone, page by page, and joined with their rows.
 
 Each query first walks the scan index of its deadline, from where the last page ended: what is not
-overdue is never touched, and a row is looked up only once its key was found.
+overdue is never touched, and a row is looked up only once its key was found. A node that is set
+aside is never overdue: its row stands still because we don't fold its events.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.facts import PassedDeadline
 from onex_platform.domain.identity import EntityKey
 from onex_platform.engines.postgres import Cursor, fetch_one
+from onex_platform.projections.set_aside import NOT_SET_ASIDE
 
 Kind = EnumEventKind
 
@@ -30,15 +32,17 @@ BEGINNING = Place(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 
 _KEYS = {
     Kind.ACK_TIMED_OUT: (
-        "SELECT ack_deadline AS deadline, entity_id FROM registration_projections"
+        "SELECT ack_deadline AS deadline, entity_id FROM registration_projections"  # noqa: S608
         " WHERE domain = %(domain)s AND ack_timeout_emitted_at IS NULL"
         " AND ack_deadline < %(before)s"
+        f" AND {NOT_SET_ASIDE}"
         " AND (ack_deadline, entity_id) > (%(after)s, %(after_id)s)"
         " ORDER BY ack_deadline, entity_id LIMIT %(limit)s"
     ),
     Kind.LIVENESS_EXPIRED: (
-        "SELECT liveness_deadline AS deadline, entity_id FROM registration_liveness"
+        "SELECT liveness_deadline AS deadline, entity_id FROM registration_liveness"  # noqa: S608
         " WHERE domain = %(domain)s AND liveness_deadline < %(before)s"
+        f" AND {NOT_SET_ASIDE}"
         " AND (liveness_deadline, entity_id) > (%(after)s, %(after_id)s)"
         " ORDER BY liveness_deadline, entity_id LIMIT %(limit)s"
     ),

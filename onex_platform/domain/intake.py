@@ -28,6 +28,7 @@ from onex_platform.domain.identity import (
     identify_node,
 )
 from onex_platform.domain.payloads import (
+    MAX_EPOCH,
     NodePayload,
     Payload,
     TimeoutPayload,
@@ -35,6 +36,8 @@ from onex_platform.domain.payloads import (
 
 TENANT_HEADER = "x-tenant"
 _TENANT = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+# A life that a node numbers itself leaves as many numbers again for the lives that follow it.
+_MOST_OWN_EPOCH = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,7 @@ def _admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent
     _check_event_type(envelope, record)
     _check_ledger(envelope, record.kind, rules)
     payload = parse_payload(record.kind, envelope.payload, envelope.schema_version, rules.upcasters)
+    _check_epoch(payload, record.kind)
     tenant = _tenant_of(record, envelope, rules)
     node_id, identity = _identity_of(payload, envelope, tenant)
     occurred_at = occurrence_time(record, read_at)
@@ -130,6 +134,15 @@ def occurrence_time(record: RawRecord, read_at: datetime) -> datetime:
     if record.timestamp is None:
         return read_at
     return record.timestamp if record.append_time else min(record.timestamp, read_at)
+
+
+def most_epoch(kind: EnumEventKind) -> int:
+    """The highest epoch that an event of this kind may bring into the log.
+
+    Only an introspection gives a life its number, and the next life's must exist. Whatever else
+    names an epoch names one that exists already, or has no effect.
+    """
+    return _MOST_OWN_EPOCH if kind is EnumEventKind.NODE_INTROSPECTION else MAX_EPOCH
 
 
 def clock_skew(event: LogEvent) -> timedelta | None:
@@ -163,6 +176,15 @@ def _check_ledger(envelope: ModelEventEnvelope, kind: EnumEventKind, rules: Inta
             EnumParkReason.BEYOND_LEDGER,
             f"timestamp={envelope.timestamp.isoformat()} is before {rules.ledger_floor.isoformat()}"
             ", as far as event ids are remembered; it may be a duplicate",
+        )
+
+
+def _check_epoch(payload: Payload, kind: EnumEventKind) -> None:
+    epoch = payload.epoch if isinstance(payload, NodePayload) else None
+    if epoch is not None and epoch > (most := most_epoch(kind)):
+        raise Unreadable(
+            EnumParkReason.BAD_PAYLOAD,
+            f"epoch={epoch}: at most {most}, so that there is a number for the lives behind it",
         )
 
 

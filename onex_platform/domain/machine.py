@@ -41,9 +41,19 @@ class Verdict(NamedTuple):
     reason: str = ""
 
 
-APPLIED, DUPLICATE, FOREIGN, FOLDED, OLD_LIFE, FUTURE, CLOSED, OUTDATED, FORBIDDEN, DISARMED = (
-    range(10)
-)
+(
+    APPLIED,
+    DUPLICATE,
+    FOREIGN,
+    FOLDED,
+    OLD_LIFE,
+    FUTURE,
+    CLOSED,
+    OUTDATED,
+    FORBIDDEN,
+    DISARMED,
+    SET_ASIDE,
+) = range(11)
 VERDICTS = (
     Verdict(EnumOutcome.APPLIED),
     Verdict(EnumOutcome.DUPLICATE, "its event_id entered the log before"),
@@ -55,6 +65,7 @@ VERDICTS = (
     Verdict(EnumOutcome.STALE, "a newer introspection was folded before"),
     Verdict(EnumOutcome.ILLEGAL, "the transition table does not allow it"),
     Verdict(EnumOutcome.STALE, "the deadline it names no longer stands"),
+    Verdict(EnumOutcome.PARKED, "the node is set aside"),
 )
 
 
@@ -135,7 +146,7 @@ def step(
     """Fold one event onto `life`, in place; the index of its verdict in `VERDICTS`.
 
     A life is touched only if the verdict is APPLIED. Duplicates are known by their mark in the log
-    and never come here.
+    and never come here, nor do the events of a node that is set aside.
     """
     known = life.state != UNKNOWN
     if known:

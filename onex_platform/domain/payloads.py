@@ -20,8 +20,8 @@ from pydantic import (
 
 from onex_platform.domain.states import EnumNodeType
 
-# Below the largest bigint, so that "the next epoch" always exists.
-MAX_EPOCH = 2**62
+# What a bigint holds. Only the door of the log is narrower: `intake.most_epoch`.
+MAX_EPOCH = 2**63 - 1
 
 
 def _in_utc(moment: datetime) -> datetime:

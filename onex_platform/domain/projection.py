@@ -16,6 +16,8 @@ from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 # Of a row and of the records about it: 18 digits leave room in a bigint, and no lifetime of changes
 # gets there. Who reads a higher one reads nobody's.
 MOST_VERSION = 10**18 - 1
+# A row that is lifted above what somebody else wrote can change as often again.
+MOST_LIFTED_VERSION = MOST_VERSION // 2
 
 
 class ModelSequenceInfo(BaseModel):

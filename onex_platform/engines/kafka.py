@@ -11,7 +11,7 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
@@ -89,7 +89,7 @@ class KafkaConsumer(_KnowsItsSettings, Consumer):
 _Client = TypeVar("_Client", KafkaAdmin, KafkaProducer, KafkaConsumer)
 
 
-class _Deliveries:
+class Deliveries:
     """The broker's verdicts on produced records."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ def open_admin(settings: Settings, **overrides: Any) -> Iterator[KafkaAdmin]:
 @contextmanager
 def open_producer(settings: Settings, **overrides: Any) -> Iterator[KafkaProducer]:
     """An idempotent producer; leaving it flushes, and raises if a record was not acknowledged."""
-    deliveries = _Deliveries()
+    deliveries = Deliveries()
     config = {
         "enable.idempotence": True,
         "acks": "all",
@@ -149,7 +149,7 @@ def open_producer(settings: Settings, **overrides: Any) -> Iterator[KafkaProduce
             get_logger(__name__).warning("kafka.records_abandoned", records=left)
         raise
     with translated(settings, "acknowledge every record"):
-        _flush_all(producer)
+        flush_all(producer)
         deliveries.require_no_failure()
 
 
@@ -199,13 +199,13 @@ def produce_all(producer: KafkaProducer, records: Iterable[KafkaRecord]) -> int:
     Memory stays flat however long `records` is: a full queue makes the caller wait. After a
     failure, some of the records may have been delivered and some not.
     """
-    deliveries = _Deliveries()
+    deliveries = Deliveries()
     pending = iter(records)
     while chunk := list(islice(pending, _MOST)):
         with translated(producer.settings, "take the records"):
             _enqueue(producer, chunk, deliveries)
     with translated(producer.settings, "acknowledge every record"):
-        _flush_all(producer)
+        flush_all(producer)
         deliveries.require_no_failure()
     deliveries.tell_time(broker_clock(producer.settings.kafka.bootstrap_servers))
     return deliveries.acknowledged
@@ -303,29 +303,39 @@ def _require_records(messages: Iterable[Message]) -> None:
 
 
 def _enqueue(
-    producer: KafkaProducer, records: Iterable[KafkaRecord], deliveries: _Deliveries
+    producer: KafkaProducer, records: Iterable[KafkaRecord], deliveries: Deliveries
 ) -> None:
-    produce, note = producer.produce, deliveries.note  # looked up once: this is the hot loop
-    for topic, value, key, headers, timestamp_ms in records:
-        while True:
-            try:
-                produce(
-                    topic,
-                    value,
-                    key,
-                    headers=list(headers) if headers else None,
-                    timestamp=timestamp_ms,
-                    on_delivery=note,
-                )
-                break
-            except BufferError:
-                producer.poll(_WAIT_SECONDS)
-                deliveries.require_no_failure()
+    for record in records:
+        enqueue(producer, record, deliveries)
     producer.poll(0)
     deliveries.require_no_failure()
 
 
-def _flush_all(producer: KafkaProducer) -> None:
+def enqueue(
+    producer: KafkaProducer,
+    record: KafkaRecord,
+    deliveries: Deliveries,
+    note: Callable[[KafkaError | None, Message], None] | None = None,
+) -> None:
+    """Queue a record, whose verdict goes to the deliveries, or to `note`; a full queue waits."""
+    topic, value, key, headers, timestamp_ms = record
+    while True:
+        try:
+            producer.produce(
+                topic,
+                value,
+                key,
+                headers=list(headers) if headers else None,
+                timestamp=timestamp_ms,
+                on_delivery=note or deliveries.note,
+            )
+            return
+        except BufferError:
+            producer.poll(_WAIT_SECONDS)
+            deliveries.require_no_failure()
+
+
+def flush_all(producer: KafkaProducer) -> None:
     """Wait for every verdict; each record has one when its delivery time-out is over."""
     limit = producer.settings.kafka.delivery_timeout_seconds
     if left := _flush(producer, limit + producer.settings.kafka.request_timeout_seconds):

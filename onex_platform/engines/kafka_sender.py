@@ -1,14 +1,65 @@
-"""Sending records one at a time, and hearing when the broker appended each."""
+"""Sending records and hearing what became of each: when it was appended, or why it was refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, translated
+from onex_platform.engines.broker_clock import broker_clock
+from onex_platform.engines.kafka import (
+    Deliveries,
+    KafkaProducer,
+    KafkaRecord,
+    enqueue,
+    flush_all,
+    translated,
+)
 
 _WAIT_SECONDS = 0.1
+# What the broker says of a record, or of others that travelled with it; it will say so again.
+_REFUSALS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+    }
+)
+
+
+def send_each(producer: KafkaProducer, records: Sequence[KafkaRecord]) -> dict[int, str]:
+    """Send records and wait for the verdicts; why some were refused, by their places.
+
+    A record that is refused may be so for its neighbours: the broker judges what travels together.
+    Any other failure raises, and then some may have been delivered and some not.
+    """
+    deliveries, refused = Deliveries(), dict[int, str]()
+
+    def note_of(place: int) -> Callable[[KafkaError | None, Message], None]:
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None and error.code() in _REFUSALS:
+                refused[place] = error.str()
+            else:
+                deliveries.note(error, message)
+
+        return note
+
+    with translated(producer.settings, "take the records"):
+        for place, record in enumerate(records):
+            try:
+                enqueue(producer, record, deliveries, note_of(place))
+            except KafkaException as error:
+                if error.args[0].code() not in _REFUSALS:
+                    raise
+                refused[place] = error.args[0].str()
+            except (TypeError, ValueError) as error:  # the client can't write it
+                refused[place] = f"{type(error).__name__}: {error}"
+    with translated(producer.settings, "acknowledge every record"):
+        flush_all(producer)
+        deliveries.require_no_failure()
+    deliveries.tell_time(broker_clock(producer.settings.kafka.bootstrap_servers))
+    return refused
 
 
 class Sender:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
@@ -16,11 +16,11 @@ from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka import open_consumer
 from onex_platform.engines.kafka_topics import KafkaSession, dated_by_senders, topic_ids
-from onex_platform.engines.postgres import open_engine, transaction
-from onex_platform.pages.cuts import Cut, TopicIds, plan_cut
+from onex_platform.engines.postgres import Fence, fenced, open_engine, transaction
+from onex_platform.pages.cuts import Cut, OffsetRange, Place, TopicIds, ends_of, plan_cut
 from onex_platform.pages.inbox import waiting
 from onex_platform.pages.index import CutAccount, PageIndex
-from onex_platform.pages.ingest import Ingested, IngestJob, ingest
+from onex_platform.pages.ingest import Ingested, IngestJob, ingest, rehearse
 from onex_platform.pages.ledger import recall
 from onex_platform.pages.pace import Pace
 from onex_platform.pages.plain import InputTopic
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 _FACTS_PER_CUT = 100_000
 _TICK = timedelta(milliseconds=1)
+_HOUR = timedelta(hours=1)
+# Enough to go through all the code of a small cut.
+_REHEARSED_RECORDS = 5
+_REHEARSED_PARTITIONS = 3
 
 
 class TakenCut(NamedTuple):
@@ -56,6 +60,11 @@ class PageArchive:
     buckets: int
     kafka: KafkaSession
     pace: Pace
+
+    def fenced(self, fence: Fence) -> PageArchive:
+        """The same archive, for somebody whose transactions may be refused at their end."""
+        engine = fenced(self.engine, fence)
+        return replace(self, engine=engine, index=PageIndex(engine, self.breaker, self.domain))
 
     def topic_ids(self) -> TopicIds:
         """Which topics were read, and which there are now."""
@@ -81,6 +90,20 @@ class PageArchive:
             tried = cut
         return None
 
+    def rehearse_cut(self, spark: SparkSession) -> None:
+        """Take in records again that are in the log already, and drop what comes of it."""
+        head = self.index.head()
+        ranges: dict[Place, OffsetRange] = {}
+        with open_consumer(self.settings) as consumer:
+            for place, offset in self.index.cursors().items():
+                first = ends_of(consumer, place).start
+                start = max(first, offset - _REHEARSED_RECORDS)
+                if start < offset and len(ranges) < _REHEARSED_PARTITIONS:
+                    ranges[place] = OffsetRange(start, offset)
+        if ranges:
+            cut = Cut(head - _HOUR, head, ranges, {}, {})
+            rehearse(spark, self._job(cut, floor=None, whole=False), self.index)
+
     def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
         topics = input_topics()
         settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
@@ -103,7 +126,10 @@ class PageArchive:
         with transaction(self.engine, self.breaker) as cursor:
             inbox = waiting(cursor, self.domain, cut.instant, _FACTS_PER_CUT)
             floor = recall(cursor, self.domain).floor
-        job = IngestJob(
+        return ingest(spark, self._job(cut, floor, whole=whole), self.index, inbox)
+
+    def _job(self, cut: Cut, floor: datetime | None, *, whole: bool) -> IngestJob:
+        return IngestJob(
             settings=self.settings,
             domain=self.domain,
             store_url=self.store.url,
@@ -116,7 +142,6 @@ class PageArchive:
             read_at=cut.instant - _TICK,
             whole=whole,
         )
-        return ingest(spark, job, self.index, inbox)
 
 
 @contextmanager

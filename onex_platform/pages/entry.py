@@ -40,13 +40,13 @@ def admit_records(
     records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRules, read_at: datetime
 ) -> Admitted:
     """Records of Spark's Kafka source, admitted or parked."""
-    records = _dated(records)
+    records = dated(records)
     plain, taken = admit_plain(records, topics, rules, read_at)
     if taken.all():
         return Admitted(plain, PARKED_SCHEMA.empty_table())
     others = [
         admit(record, rules, read_at)
-        for record in _raw_records(records.filter(pa.array(~taken)), topics)
+        for record in raw_records(records.filter(pa.array(~taken)), topics)
     ]
     events = to_table(item for item in others if isinstance(item, LogEvent))
     parked = [_parked_row(item) for item in others if isinstance(item, Parked)]
@@ -55,7 +55,7 @@ def admit_records(
     )
 
 
-def _dated(records: pa.Table) -> pa.Table:
+def dated(records: pa.Table) -> pa.Table:
     """The records without times that no position tells: what Kafka has before 1970 is no time."""
     times = records["timestamp"].cast(INSTANT).cast(pa.int64())
     is_time = pc.and_(pc.greater_equal(times, 0), pc.less(times, _NO_MORE_POSITIONS))
@@ -66,7 +66,7 @@ def _dated(records: pa.Table) -> pa.Table:
     return records.set_column(place, records.schema.field(place), told)
 
 
-def _raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterator[RawRecord]:
+def raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterator[RawRecord]:
     for row in records.to_pylist():
         topic = topics[row["topic"]]
         moment: datetime | None = row["timestamp"]

@@ -147,6 +147,11 @@ def _ingest(
     return Ingested(account, load)
 
 
+def rehearse(spark: SparkSession, job: IngestJob, index: PageIndex) -> None:
+    """Do everything for a cut but commit it, and drop what came of it."""
+    _drop(job, index, reported_pages(_written_at_once(spark, job, []).collect()))
+
+
 def _drop(job: IngestJob, index: PageIndex, pages: Iterable[StoredPage]) -> None:
     """Remove what tasks wrote for a cut that is not to be committed."""
     store = PageStore(job.store_url)

@@ -23,9 +23,9 @@ from pydantic_core import from_json
 
 from onex_platform.domain.envelope import PAYLOADS, Unreadable, parse_payload
 from onex_platform.domain.events import EVENT_TYPE_PREFIX, EnumEventKind
-from onex_platform.domain.intake import TENANT_HEADER, IntakeRules, is_tenant
+from onex_platform.domain.intake import TENANT_HEADER, IntakeRules, is_tenant, most_epoch
 from onex_platform.domain.ledger import is_ledgered
-from onex_platform.domain.payloads import MAX_EPOCH, NodePayload, TimeoutPayload
+from onex_platform.domain.payloads import NodePayload, TimeoutPayload
 from onex_platform.domain.states import EnumNodeType
 from onex_platform.pages.columns import (
     ID,
@@ -238,6 +238,7 @@ def _events(
     entity_ids = entities(tenants, node_ids)
     event_ids, correlation_ids = uuids(document["event_id"]), uuids(document["correlation_id"])
     reported_at = instants(document["timestamp"])
+    most = pa.array([most_epoch(topic.kind) for topic in known], pa.int64()).take(pa.array(codes))
     good = _all(
         _has_right_type(document["event_type"], codes, known),
         pc.is_valid(event_ids),
@@ -246,11 +247,10 @@ def _events(
         pc.is_valid(document["source"]),
         _is_version_one(document["schema_version"], texts.versioned),
         pc.is_valid(entity_ids),
-        _absent_or(epochs, _between, 0, MAX_EPOCH),
+        _absent_or(epochs, _between, 0, most),
         _is_remembered(reported_at, codes, known, rules),
     )
-    is_beat = _each(codes, [topic.kind is EnumEventKind.NODE_HEARTBEAT for topic in known])
-    by_columns = is_beat & texts.flat
+    by_columns = texts.flat & _each(codes, [t.kind is EnumEventKind.NODE_HEARTBEAT for t in known])
     good &= ~by_columns | _is_heartbeat(payload)
     modelled = np.flatnonzero(good & ~by_columns)
     dumped, broken = _dumped(texts.payloads, modelled, codes, known)
@@ -396,5 +396,5 @@ def _absent_or(column: pa.Array, holds: Callable[..., pa.Array], *bounds: Any) -
     return pc.or_(pc.is_null(column), pc.fill_null(holds(column, *bounds), False))
 
 
-def _between(column: pa.Array, low: float, high: float) -> pa.Array:
+def _between(column: pa.Array, low: float, high: float | pa.Array) -> pa.Array:
     return pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))

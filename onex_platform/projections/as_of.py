@@ -1,6 +1,6 @@
 """What was the state then: the nearest earlier hour's end state, and the log from there on.
 
-One node is folded here, from its bucket alone; the fleet on Spark.
+One node is folded here, from its bucket alone; the fleet on Spark, without nodes that raise.
 """
 
 from __future__ import annotations
@@ -15,22 +15,29 @@ import pyarrow as pa
 
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumRegistrationState
+from onex_platform.errors import OnexError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.schema import bucket_of
 from onex_platform.pages.store import PageStore
 from onex_platform.projections.columns import STATE_SCHEMA, to_projection
 from onex_platform.projections.history import known_position, nearest_state
+from onex_platform.projections.kernel import BucketFold
 from onex_platform.projections.replaying import (
     ReplayJob,
     Scope,
     by_bucket,
     plan_replay,
     replay_bucket,
+    rows_of,
     tasks_for,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+class NotFoldedError(OnexError):
+    """The code raises for this node: what its state was can't be told."""
 
 
 def node_as_of(
@@ -40,17 +47,23 @@ def node_as_of(
     end = known_position(archive, moment)
     base = nearest_state(archive, end)
     scope = Scope(nodes=frozenset({entity_id}))
-    job = plan_replay(archive, base.position, end, base=base.files, scope=scope)
+    job = plan_replay(archive, base.position, end, base=base, scope=scope)
     bucket = bucket_of(entity_id.bytes, archive.buckets)
-    fold = replay_bucket(job, archive.store, bucket, {entity_id.bytes})
-    return next(fold.rows(), None)
+    replayed = replay_bucket(job, archive.store, bucket, rows_of, {entity_id.bytes})
+    for fault in replayed.faults.values():
+        raise NotFoldedError(
+            f"The events of node {entity_id} can't be folded: {fault.error}",
+            hint="Its events are in the log. With code that can fold them, run "
+            f"`onex registry rebuild --node {entity_id}`.",
+        )
+    return next(iter(replayed.rendered), None)
 
 
 def fleet_as_of(spark: SparkSession, archive: PageArchive, moment: datetime) -> DataFrame:
     """Every row as it was at a moment, deregistered nodes included, as a frame of Spark."""
     end = known_position(archive, moment)
     base = nearest_state(archive, end)
-    job = plan_replay(archive, base.position, end, base=base.files, spark=spark)
+    job = plan_replay(archive, base.position, end, base=base, spark=spark)
     return state_frame(spark, job, tasks_for(archive, job.size))
 
 
@@ -60,7 +73,7 @@ def state_frame(spark: SparkSession, job: ReplayJob, tasks: int) -> DataFrame:
     def fold(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
         store = PageStore(job.store_url)
         for bucket in buckets:
-            yield from replay_bucket(job, store, bucket).table().to_batches()
+            yield from replay_bucket(job, store, bucket, BucketFold.table).rendered.to_batches()
 
     return by_bucket(spark, job.buckets, tasks, fold, STATE_SCHEMA)
 

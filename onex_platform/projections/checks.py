@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +12,10 @@ from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Number, Verdict
 from onex_platform.pages.lag import judge
 from onex_platform.projections.accounting import look
+from onex_platform.projections.accounts import Tally
 from onex_platform.projections.cursors import fold_position
+from onex_platform.projections.set_aside import marks
+from onex_platform.telemetry import shortened
 from onex_platform.topics.contract import LAG_THRESHOLDS, EnumLagCategory
 
 if TYPE_CHECKING:
@@ -97,23 +99,37 @@ def live_equals_replay(proof: ReplayProof) -> Verdict:
         for difference in proof.comparison.differences
     )
     sentences = [
-        f"{proof.comparison.changes} rows are not what the log says: {named}."
+        f"{proof.comparison.changes + proof.comparison.raising} rows are not what the log says: "
+        f"{named}."
         if named
         else f"{proof.comparison.equal} rows are what the log says."
     ]
-    if proof.recorded not in (None, proof.outcomes):
-        sentences.append(other_outcomes(proof.outcomes, proof.recorded))
+    if proof.recorded is not None and not proof.agrees:
+        sentences.append(other_outcomes(proof.replayed, proof.recorded))
     numbers = compared_numbers(proof.comparison)
     return Verdict(proof.holds, " ".join(sentences), numbers | {"events": proof.events})
 
 
-def other_outcomes(
-    replayed: Mapping[EnumOutcome, int], recorded: Mapping[EnumOutcome, int] | None
-) -> str:
+def nobody_is_set_aside(archive: PageArchive, now: datetime) -> Verdict:
+    """Whether the code folds the events of every node."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        aside = marks(cursor, archive.domain)
+    oldest = min((mark.set_aside_at for mark in aside), default=now)
+    return Verdict(
+        not aside,
+        f"{len(aside)} nodes are set aside: {shortened(list(map(str, aside)))}. Their events are"
+        " in the log; `onex registry rebuild --node` brings one back once it can be folded."
+        if aside
+        else "The events of every node are folded.",
+        {"set aside": len(aside), "longest in seconds": max((now - oldest).total_seconds(), 0.0)},
+    )
+
+
+def other_outcomes(replayed: Tally, recorded: Tally) -> str:
     """Says that a replay came to other outcomes than the batches did."""
     now, live = (
-        ", ".join(f"{(counts or {}).get(outcome, 0)} {outcome}" for outcome in EnumOutcome)
-        for counts in (replayed, recorded)
+        ", ".join(f"{tally.outcomes[outcome]} {outcome}" for outcome in EnumOutcome)
+        for tally in (replayed, recorded)
     )
     return f"The log came to {now} now, but to {live} when it was folded live."
 
@@ -127,4 +143,6 @@ def compared_numbers(comparison: Comparison) -> dict[str, Number]:
         "missing": comparison.missing,
         "extra": comparison.extra,
         "moved on": comparison.moved_on,
+        "set aside": comparison.set_aside,
+        "raising": comparison.raising,
     }

@@ -1,14 +1,14 @@
 """From whoever folded a batch to the transaction that commits it.
 
-A task of the reducer leaves its rows, facts and refusals in tables that all sessions see, under the
-batch's id and its own number; one that runs again first removes what its earlier attempt left. What
-a caller has in hand is left in tables of the session with the same columns. From there on both are
-the same: all that was reported is taken over, or nothing.
+A task of the reducer leaves its rows, facts and refusals, and whom it did without, in tables that
+all sessions see, under the batch's id and its own number; one that runs again first removes what
+its earlier attempt left. What a caller has in hand is left in tables of the session with the same
+columns. From there on both are the same: all that was reported is taken over, or nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
@@ -24,17 +24,19 @@ from onex_platform.engines.staging import (
     require_staged,
 )
 from onex_platform.pages.ledger import enter_staged
+from onex_platform.projections import set_aside
+from onex_platform.projections.containment import Fault, culprits_of, fault_of
 from onex_platform.projections.kernel import Refused
 from onex_platform.projections.outbox import envelope_of, queue_staged
 from onex_platform.projections.rows import Span, Written, stage_rows, write_staged_rows
 
-_PARTS = ("projections", "liveness", "facts", "refusals")
+_PARTS = ("projections", "liveness", "facts", "refusals", "set_aside")
 _HANDED, _GIVEN = "handed", "given"
 TABLES = tuple(f"{_HANDED}_{part}" for part in _PARTS)
 # Made once per session and emptied by every commit: a table per batch would bloat the catalogue.
 _SESSION_TABLES = ";".join(
     f"CREATE TEMPORARY TABLE IF NOT EXISTS {_GIVEN}_{part}"
-    f" (LIKE {_HANDED}_{part} INCLUDING DEFAULTS) ON COMMIT DELETE ROWS"
+    f" (LIKE {_HANDED}_{part} INCLUDING DEFAULTS INCLUDING CONSTRAINTS) ON COMMIT DELETE ROWS"
     for part in _PARTS
 )
 _FACT = {
@@ -77,26 +79,64 @@ class Staged(NamedTuple):
     where: str = _HANDED
 
 
-def hand_over(
-    cursor: Cursor,
-    batch_id: UUID,
-    task: int,
-    domain: str,
-    changes: Iterable[RowChange],
-    facts: Iterable[LogEvent],
-    refused: Iterable[Refused],
-) -> RowCounts:
+class Handed(NamedTuple):
+    """What a task came to."""
+
+    changes: Sequence[RowChange] = ()
+    facts: Sequence[LogEvent] = ()  # to be published
+    refused: Sequence[Refused] = ()
+    aside: Mapping[bytes, Refused] = {}  # whom it did without,
+    faults: Mapping[bytes, Fault] = {}  # and of those the ones that were well before
+
+    def only(self, nodes: Collection[bytes]) -> Handed:
+        """The part of some nodes."""
+        return Handed(
+            [change for change in self.changes if change.row.entity_id.bytes in nodes],
+            [fact for fact in self.facts if fact.entity.entity_id.bytes in nodes],
+            [item for item in self.refused if item.event["entity_id"] in nodes],
+            {node: first for node, first in self.aside.items() if node in nodes},
+            self.faults,
+        )
+
+    @property
+    def nodes(self) -> list[bytes]:
+        """Everybody whom it is about."""
+        return sorted(
+            {change.row.entity_id.bytes for change in self.changes}
+            | {fact.entity.entity_id.bytes for fact in self.facts}
+            | {item.event["entity_id"] for item in self.refused}
+        )
+
+
+def hand_over(cursor: Cursor, batch_id: UUID, task: int, domain: str, handed: Handed) -> RowCounts:
     """Leave what a task came to; how many rows in each table."""
     discard_attempt(cursor, TABLES, batch_id, task)
-    refusals = (_refused_run(domain, item) for item in refused)
-    return _stage(cursor, _HANDED, batch_id, task, changes, facts, refusals)
+    refusals = (_refused_run(domain, item) for item in (*handed.refused, *handed.aside.values()))
+    aside = set_aside.staged(domain, handed.aside, handed.faults)
+    return _stage(cursor, _HANDED, batch_id, task, handed.changes, handed.facts, refusals, aside)
+
+
+def unstaged(
+    cursor: Cursor, error: Exception, batch_id: UUID, task: int, domain: str, handed: Handed
+) -> dict[bytes, Fault]:
+    """The nodes whose part PostgreSQL refuses, or the driver can't write; raises if there are none.
+
+    The caller has rolled back to before it handed over. Each attempt is taken back as well.
+    """
+
+    def attempt(nodes: Sequence[bytes]) -> None:
+        with cursor.connection.transaction(force_rollback=True):
+            hand_over(cursor, batch_id, task, domain, handed.only(frozenset(nodes)))
+
+    found = culprits_of(error, handed.nodes, attempt)
+    return {node: fault_of(theirs) for node, theirs in found.items()}
 
 
 def give(cursor: Cursor, given: Given) -> Staged:
     """Leave what a caller has in hand to its own transaction."""
     cursor.execute(_SESSION_TABLES)
     batch_id, refusals = uuid4(), map(_refused_event, given.refusals)
-    rows = _stage(cursor, _GIVEN, batch_id, 0, given.changes, given.facts, refusals)
+    rows = _stage(cursor, _GIVEN, batch_id, 0, given.changes, given.facts, refusals, ())
     return Staged(batch_id, rows, _GIVEN)
 
 
@@ -104,7 +144,9 @@ def take_over(cursor: Cursor, staged: Staged, span: Span) -> Written:
     """Write everything that waits for the batch, in the caller's transaction."""
     batch_id, reported, where = staged
     written = write_staged_rows(cursor, where, batch_id, reported, span)
-    facts, refusals = f"{where}_facts", f"{where}_refusals"
+    facts, refusals, aside = (f"{where}_{part}" for part in ("facts", "refusals", "set_aside"))
+    did_without = set_aside.take_over_staged(cursor, span.domain, aside, batch_id)
+    require_staged(aside, did_without, reported)
     require_staged(facts, queue_staged(cursor, facts, batch_id), reported)
     enter_staged(cursor, span.domain, facts, batch_id)
     columns = ", ".join(_REFUSAL)
@@ -127,6 +169,7 @@ def _stage(
     changes: Iterable[RowChange],
     facts: Iterable[LogEvent],
     refusals: Iterable[tuple[Any, ...]],
+    aside: Iterable[tuple[Any, ...]],
 ) -> RowCounts:
     def copy(part: str, columns: dict[str, str], rows: Iterable[tuple[Any, ...]]) -> RowCounts:
         table, marked = f"{where}_{part}", ((batch_id, task, *row) for row in rows)
@@ -136,6 +179,7 @@ def _stage(
         **stage_rows(cursor, where, changes, batch_id, task),
         **copy("facts", _FACT, map(_fact, facts)),
         **copy("refusals", _REFUSAL, refusals),
+        **copy("set_aside", set_aside.STAGED, aside),
     }
 
 
@@ -171,14 +215,16 @@ def _refused_event(refusal: Refusal) -> tuple[Any, ...]:
 def _refused_run(domain: str, refused: Refused) -> tuple[Any, ...]:
     event = refused.event
     outcome, reason = machine.VERDICTS[refused.verdict]
-    known = refused.state != machine.UNKNOWN
-    state = f"in state {machine.STATES[refused.state]}" if known else "of an unknown node"
+    state = ""
+    if refused.state is not None:
+        known = refused.state != machine.UNKNOWN
+        state = f" in state {machine.STATES[refused.state]}" if known else " of an unknown node"
     return (
         UUID(bytes=event["entity_id"]),
         domain,
         event["position"],
         outcome,
-        f"{event['kind']} {state}: {reason}",
+        f"{event['kind']}{state}: {reason}",
         UUID(bytes=event["event_id"]),
         event["kind"],
         event["tenant"],

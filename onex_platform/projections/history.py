@@ -2,24 +2,27 @@
 
 An hour's end state is an earlier hour's with the events between folded onto it; so hours can be
 written in any order and again, and a missing one costs only time. It is made of the log alone,
-never of the live rows.
+never of the live rows. A node that raises has no row in it and is named beside it: hours behind
+can't be folded for it either, until a rebuild finds that it can be, and such hours are forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 from psycopg.types.json import Jsonb
 
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres import Cursor, transaction
-from onex_platform.errors import OnexError
+from onex_platform.errors import InfraError, OnexError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.store import PageStore
+from onex_platform.projections.kernel import BucketFold
 from onex_platform.projections.replaying import (
     BucketWork,
     ReplayJob,
@@ -29,29 +32,29 @@ from onex_platform.projections.replaying import (
     replay_bucket,
     tasks_for,
 )
-from onex_platform.projections.state_files import StateFile, write_state
+from onex_platform.projections.state_files import (
+    THE_BEGINNING,
+    StateFile,
+    StoredState,
+    write_state,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR = timedelta(hours=1)
 
-_REPORT = pa.schema([pa.field("file", pa.string(), nullable=False)])
+_REPORT = pa.schema(
+    [
+        pa.field("file", pa.string()),  # null: no node of the task has a row
+        pa.field("set_aside", pa.list_(pa.binary()), nullable=False),
+    ]
+)
+_STATES = "SELECT position, nodes, objects, set_aside FROM registration_history WHERE domain = %s"
 
 
 class NotYetKnownError(OnexError):
     """The moment lies beyond what the log is folded to."""
-
-
-class StoredState(NamedTuple):
-    """What the log below `position` amounts to."""
-
-    position: int
-    nodes: int
-    files: tuple[StateFile, ...]
-
-
-THE_BEGINNING = StoredState(0, 0, ())
 
 
 def hour_of(moment: datetime) -> datetime:
@@ -64,17 +67,20 @@ def write_hour(spark: SparkSession, archive: PageArchive, hour: datetime) -> Sto
     hour = hour_of(hour)
     end = known_position(archive, hour + HOUR)
     base = nearest_state(archive, position_at(hour))
-    job = plan_replay(archive, base.position, end, base=base.files, spark=spark)
+    job = plan_replay(archive, base.position, end, base=base, spark=spark)
     tasks = tasks_for(archive, job.size)
     prefix = f"history/{archive.domain}/{hour:%Y/%m/%d/%H}"
     with effect("history.write_files"):
         writer = by_bucket(spark, archive.buckets, tasks, _writer(job, prefix), _REPORT)
-        files = [StateFile.model_validate_json(report.file) for report in writer.collect()]
-    state = StoredState(end, sum(file.nodes for file in files), tuple(files))
+        reports = writer.collect()
+    files = [StateFile.model_validate_json(report.file) for report in reports if report.file]
+    aside = frozenset(UUID(bytes=bytes(node)) for report in reports for node in report.set_aside)
+    state = StoredState(end, sum(file.nodes for file in files), tuple(files), aside)
     with (
         effect("history.commit_hour"),
         transaction(archive.engine, archive.breaker) as cursor,
     ):
+        _require_base(cursor, archive.domain, base)
         _replace(cursor, archive, hour, state)
     _delete_replaced(archive)
     return state
@@ -84,8 +90,7 @@ def nearest_state(archive: PageArchive, position: int) -> StoredState:
     """The latest stored state that is not beyond a position."""
     with transaction(archive.engine, archive.breaker) as cursor:
         row = cursor.execute(
-            "SELECT position, nodes, objects FROM registration_history"
-            " WHERE domain = %s AND position <= %s ORDER BY position DESC LIMIT 1",
+            f"{_STATES} AND position <= %s ORDER BY position DESC LIMIT 1",
             [archive.domain, position],
         ).fetchone()
     return THE_BEGINNING if row is None else _state(row)
@@ -129,12 +134,60 @@ def unwritten_hours(archive: PageArchive) -> Iterator[datetime]:
 def _writer(job: ReplayJob, prefix: str) -> BucketWork:
     def write(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
         store = PageStore(job.store_url)
-        tables = ((bucket, replay_bucket(job, store, bucket).table()) for bucket in buckets)
-        file = write_state(store, prefix, tables)
-        if file is not None:
-            yield pa.RecordBatch.from_pylist([{"file": file.model_dump_json()}], _REPORT)
+        aside: list[bytes] = []
+
+        def tables() -> Iterator[tuple[int, pa.Table]]:
+            for bucket in buckets:
+                replayed = replay_bucket(job, store, bucket, BucketFold.table)
+                aside.extend(replayed.faults)
+                yield bucket, replayed.rendered
+
+        file = write_state(store, prefix, tables())
+        report = {"file": None if file is None else file.model_dump_json(), "set_aside": aside}
+        yield pa.RecordBatch.from_pylist([report], _REPORT)
 
     return write
+
+
+def aside_in_hours(cursor: Cursor, domain: str) -> list[UUID]:
+    """The nodes that some stored hour could not fold."""
+    query = (
+        "SELECT DISTINCT unnest(set_aside) AS entity_id FROM registration_history WHERE domain = %s"
+    )
+    return [row.entity_id for row in cursor.execute(query, [domain])]
+
+
+def forget_hours_without(cursor: Cursor, domain: str, nodes: Collection[UUID]) -> int:
+    """Let the hours be written anew that have no row of these nodes; how many there were."""
+    forgotten = cursor.execute(
+        "DELETE FROM registration_history WHERE domain = %s AND set_aside && %s::uuid[]"
+        " RETURNING position, nodes, objects, set_aside",
+        [domain, list(nodes)],
+    ).fetchall()
+    keys = {file.key for row in forgotten for file in _state(row).files}
+    _let_go(cursor, domain, keys)
+    return len(forgotten)
+
+
+def _require_base(cursor: Cursor, domain: str, base: StoredState) -> None:
+    """A base that lacks somebody may have been forgotten since, because the node came back."""
+    if base.set_aside:
+        query = f"{_STATES} AND position = %s FOR SHARE"
+        row = cursor.execute(query, [domain, base.position]).fetchone()
+        if row is None or _state(row) != base:
+            raise InfraError(
+                "The hour from which this one was written has been forgotten since.",
+                hint="Nothing was stored; write the hour again.",
+            )
+
+
+def _let_go(cursor: Cursor, domain: str, keys: Collection[str]) -> None:
+    """List files that go after the grace period."""
+    cursor.execute(
+        "INSERT INTO replaced_history (key, domain) SELECT unnest(%s::text[]), %s"
+        " ON CONFLICT DO NOTHING",
+        [list(keys), domain],
+    )
 
 
 def _replace(cursor: Cursor, archive: PageArchive, hour: datetime, state: StoredState) -> None:
@@ -142,8 +195,7 @@ def _replace(cursor: Cursor, archive: PageArchive, hour: datetime, state: Stored
     that go after the grace period."""
     domain, keys = archive.domain, {file.key for file in state.files}
     before = cursor.execute(
-        "SELECT position, nodes, objects FROM registration_history"
-        " WHERE domain = %s AND hour = %s FOR UPDATE",
+        f"{_STATES} AND hour = %s FOR UPDATE",
         [domain, hour],
     ).fetchone()
     replaced = set() if before is None else {file.key for file in _state(before).files}
@@ -151,15 +203,14 @@ def _replace(cursor: Cursor, archive: PageArchive, hour: datetime, state: Stored
     cursor.execute("DELETE FROM replaced_history WHERE key = ANY(%s) RETURNING key", [list(keys)])
     for row in cursor.fetchall():
         archive.store.read_range(row.key, 0, 1)
+    _let_go(cursor, domain, replaced - keys)
+    files = Jsonb([file.model_dump() for file in state.files])
     cursor.execute(
-        "INSERT INTO replaced_history (key, domain) SELECT unnest(%s::text[]), %s",
-        [list(replaced - keys), domain],
-    )
-    cursor.execute(
-        "INSERT INTO registration_history (domain, hour, position, nodes, objects)"
-        " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (domain, hour) DO UPDATE"
-        " SET objects = excluded.objects, nodes = excluded.nodes, written_at = now()",
-        [domain, hour, state.position, state.nodes, Jsonb([f.model_dump() for f in state.files])],
+        "INSERT INTO registration_history (domain, hour, position, nodes, objects, set_aside)"
+        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (domain, hour) DO UPDATE"
+        " SET objects = excluded.objects, nodes = excluded.nodes, set_aside = excluded.set_aside,"
+        " written_at = now()",
+        [domain, hour, state.position, state.nodes, files, sorted(state.set_aside)],
     )
 
 
@@ -183,4 +234,4 @@ def _delete_replaced(archive: PageArchive) -> None:
 
 def _state(row: Any) -> StoredState:
     files = tuple(StateFile.model_validate(item) for item in row.objects)
-    return StoredState(row.position, row.nodes, files)
+    return StoredState(row.position, row.nodes, files, frozenset(row.set_aside))

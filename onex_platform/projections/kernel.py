@@ -4,38 +4,45 @@ Runs of heartbeats collapse (`steps.py`); everything else goes through the domai
 one short step per event, and only the event that described a node last is parsed. Work is linear in
 the events, also for a node that has them all; memory is that of the bucket's nodes and one chunk,
 however long the history.
+
+Whoever raises on the way is noted in `faults` and the fold goes on. What it came to is no good
+then: it is made again without them (`containment.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
 
 import pyarrow as pa
-from pydantic_core import from_json
 
 from onex_platform.domain import machine
 from onex_platform.domain.batch import Decider, RowChange
 from onex_platform.domain.decider import decide
-from onex_platform.domain.envelope import parse_payload
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.facts import DECLARED, is_declared
-from onex_platform.domain.fold import LIFE_FIELDS, Changes, changed, described, failed
-from onex_platform.domain.identity import identify_node
-from onex_platform.domain.payloads import IntrospectionPayload, RegistrationFailedPayload
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.domain.states import EnumNodeType, EnumOutcome
-from onex_platform.pages.schema import provenance_of, to_event, uuid_of
-from onex_platform.projections.columns import from_columns, to_table
-from onex_platform.projections.steps import NO_EPOCH, Chunk
+from onex_platform.domain.states import EnumOutcome
+from onex_platform.pages.schema import to_event
+from onex_platform.projections.columns import to_table
+from onex_platform.projections.containment import Fault, culprits_of, fault_of, is_of_a_node
+from onex_platform.projections.nodes import (
+    DESCRIPTION,
+    FAILURE,
+    KEPT,
+    ORIGIN,
+    Node,
+    columns_of,
+    micros,
+    row_of,
+)
+from onex_platform.projections.steps import NO_EPOCH, Chunk, ChunkError, leave_out, only
 
 Kind = EnumEventKind
 
-_TIMES = tuple(name for name in LIFE_FIELDS if name not in ("tenant", "epoch"))
 _REFUSED = frozenset(
     code
     for code, verdict in enumerate(machine.VERDICTS)
@@ -47,59 +54,17 @@ _CAUSES = frozenset(
     machine.KIND_CODES[kind]
     for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK, Kind.NODE_SHUTDOWN)
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_KEPT = object()  # stands in a life for an event whose values the node keeps already
-
-# Every field that is not always set, as it stands in a row where nothing set it.
-_NOTHING: dict[str, Any] = {}
-_BLANK = ModelRegistrationProjection.model_construct(**_NOTHING)
-
-_DESCRIPTION = ("payload", "node_id", "tenant")
-_DESCRIBED = tuple(described(IntrospectionPayload(node_id="", node_type=EnumNodeType.EFFECT), None))
-_FAILURE = ("payload",)
-_ORIGIN = ("event_id", "correlation_id", "topic", "partition", "offset")
-_ORIGIN_NAMES = (
-    "last_applied_event_id",
-    "correlation_id",
-    "last_applied_topic",
-    "last_applied_partition",
-    "last_applied_offset",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Events without effect, for the audit; a run of heartbeats is one entry with its count."""
+    """Events without effect, for the audit; a run of heartbeats is one entry with its count, and so
+    is all that a node sends that is set aside: its state is not looked at."""
 
     event: dict[str, Any]
-    state: int
+    state: int | None
     verdict: int
     times: int
-
-
-class _Node:
-    """A node of the bucket: its life, and the texts that its last events gave it."""
-
-    __slots__ = ("base", "beaten", "description", "failure", "life", "origin", "wide")
-
-    def __init__(self, base: ModelRegistrationProjection | None = None) -> None:
-        self.base = base
-        self.life = machine.NodeLife()
-        self.wide = False
-        self.beaten = False
-        # Values of the columns below; None: what the base row says.
-        self.description: tuple[Any, ...] | None = None
-        self.failure: tuple[Any, ...] | None = None
-        self.origin: tuple[Any, ...] | None = None
-        if base is not None:
-            life = self.life
-            life.state = machine.STATE_CODES[base.current_state]
-            life.position = base.last_applied_sequence
-            life.tenant, life.epoch = base.tenant, base.epoch
-            life.failed_by = _KEPT if base.failure_code is not None else None
-            for name in _TIMES:
-                setattr(life, name, _micros(getattr(base, name)))
 
 
 class BucketFold:
@@ -108,7 +73,8 @@ class BucketFold:
     `rows` are the bucket's current rows, as far as the events may touch them; more may come with
     `meet`, before their first events. With a decider, what it decides is folded right behind its
     cause and collected in `facts`. A live run also collects what was refused, and which of the
-    facts that were declared took effect.
+    facts that were declared took effect. Of nodes that are `excluded` the events are counted, and
+    nothing else; they have no rows here.
     """
 
     def __init__(
@@ -118,14 +84,19 @@ class BucketFold:
         decider: Decider | None = None,
         *,
         live: bool = False,
+        excluded: Collection[bytes] = frozenset(),
     ) -> None:
+        self.faults: dict[bytes, Fault] = {}
+        # Of the excluded that had events: the first one, and how many.
+        self.aside: dict[bytes, Refused] = {}
         self.facts: list[LogEvent] = []
         self.announced: list[LogEvent] = []
         self.refused: list[Refused] = []
         self._domain = domain
         self._decider = decider
         self._live = live
-        self._nodes: dict[bytes, _Node] = {}
+        self._excluded = frozenset(excluded)
+        self._nodes: dict[bytes, Node] = {}
         self.meet(rows)
         self._emitted: set[UUID] = set()
         self._verdicts = [0] * len(machine.VERDICTS)
@@ -138,76 +109,131 @@ class BucketFold:
                 counts[verdict.outcome] += count
         return counts
 
+    @property
+    def set_aside(self) -> int:
+        """How many of the parked events belong to nodes that are excluded."""
+        return self._verdicts[machine.SET_ASIDE]
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are, the excluded that had events among them."""
+        return len(self._nodes) + len(self.aside)
+
     def strangers(self, entity_ids: Iterable[bytes]) -> set[bytes]:
-        """Of nodes, those that the fold has not met."""
-        return set(entity_ids) - self._nodes.keys()
+        """Of nodes, those that the fold has not met and will have to do with."""
+        return set(entity_ids) - self._nodes.keys() - self._excluded
 
     def meet(self, rows: Iterable[ModelRegistrationProjection]) -> None:
         """Take in the rows of nodes that the fold has not met."""
-        self._nodes |= {row.entity_id.bytes: _Node(row) for row in rows}
+        nodes = {row.entity_id.bytes: row for row in rows}
+        self._nodes |= {key: Node(row) for key, row in nodes.items() if key not in self._excluded}
+
+    def blame(
+        self, entity_id: bytes, error: Exception, chunk: Chunk | None = None, source: int = 0
+    ) -> None:
+        """Note that a node raised, at this event if one is given; raises what is no node's fault,
+        or what may be another's."""
+        if isinstance(error, ChunkError) or not is_of_a_node(error):
+            raise error
+        if entity_id in self.faults:
+            return
+        event = {} if chunk is None else chunk.row(source)
+        self.faults[entity_id] = fault_of(error, event.get("event_id"), event.get("kind"))
 
     def feed(self, changes: pa.Table, beats: pa.Table) -> None:
         """Fold a chunk: the events that may change a state, and the heartbeats among them."""
-        interval = None if self._decider is None else self._decider.policy.request_interval
-        chunk = Chunk(changes, beats, interval)
-        self._verdicts[machine.DUPLICATE] += chunk.duplicates
-        self._keep_texts(chunk, self._walk(chunk))
+        if self._excluded:
+            left = leave_out(changes, beats, self._excluded)
+            changes, beats = left.changes, left.beats
+            self._verdicts[machine.DUPLICATE] += left.duplicates
+            self._count(left.firsts)
+        try:
+            self._feed(changes, beats)
+        except Exception as error:
+            nodes = set(changes["entity_id"].to_pylist()) | set(beats["entity_id"].to_pylist())
+            found = culprits_of(
+                error, sorted(nodes), lambda some: self._try(*only(changes, beats, some), some)
+            )
+            for entity_id, theirs in found.items():
+                self.faults.setdefault(entity_id, fault_of(theirs))
 
     def changes(self) -> Iterator[RowChange]:
         """The rows that the chunks changed."""
         for entity_id, node in self._nodes.items():
-            if not (node.wide or node.beaten):
-                continue
-            base = node.base
-            yield RowChange(
-                row=self._row_of(entity_id, node),
-                wide=node.wide,
-                liveness=node.beaten
-                or base is None
-                or _micros(base.liveness_deadline) != node.life.liveness_deadline,
-            )
+            if node.is_changed and (row := self._contained(entity_id, node)) is not None:
+                yield RowChange(row=row, wide=node.wide, liveness=node.has_moved_liveness)
 
     def rows(self) -> Iterator[ModelRegistrationProjection]:
         """Every row of the bucket as it stands after the chunks, changed or not."""
-        return self._rows_of(self._nodes)
-
-    def _rows_of(self, nodes: dict[bytes, _Node]) -> Iterator[ModelRegistrationProjection]:
-        for entity_id, node in nodes.items():
-            if node.base is not None and not (node.wide or node.beaten):
-                yield node.base
-            elif node.life.state != machine.UNKNOWN:
-                yield self._row_of(entity_id, node)
+        for entity_id, node in self._nodes.items():
+            if node.life.state != machine.UNKNOWN:
+                row = self._contained(entity_id, node)
+                if row is not None:
+                    yield row
 
     def table(self) -> pa.Table:
         """`rows` as columns, sorted by node; those of new nodes without a model for each."""
-        held: dict[bytes, _Node] = {}
-        new: dict[bytes, _Node] = {}
+        held: dict[bytes, Node] = {}
+        new: dict[bytes, Node] = {}
         for entity_id, node in self._nodes.items():
             if node.base is not None:
                 held[entity_id] = node
             elif node.life.state != machine.UNKNOWN:
                 new[entity_id] = node
-        tables = [to_table(self._rows_of(held)), self._columns_of(new)]
+        tables = [
+            self._tabled(held, lambda some: to_table(self._row(*item) for item in some.items())),
+            self._tabled(new, lambda some: columns_of(self._domain, some)),
+        ]
         return pa.concat_tables(tables).sort_by("entity_id")
 
-    def _columns_of(self, new: dict[bytes, _Node]) -> pa.Table:
-        lives = [node.life for node in new.values()]
-        said = [_described(*cast("Any", node.description)) for node in new.values()]
-        failures = [_failed(node) for node in new.values()]
-        origins = [cast("Any", node.origin) for node in new.values()]
-        columns: dict[str, list[Any]] = {
-            name: [getattr(life, name) for life in lives] for name in LIFE_FIELDS
-        }
-        columns |= {name: [values[name] for values in said] for name in _DESCRIBED}
-        columns |= {name: [values[name] for values in failures] for name in failed(None)}
-        columns |= {
-            name: [values[place] for values in origins] for place, name in enumerate(_ORIGIN_NAMES)
-        }
-        columns["entity_id"] = list(new)
-        columns["domain"] = [self._domain] * len(new)
-        columns["current_state"] = [machine.STATES[life.state] for life in lives]
-        columns["last_applied_sequence"] = [life.position for life in lives]
-        return from_columns(columns)
+    def _tabled(
+        self, nodes: dict[bytes, Node], make: Callable[[dict[bytes, Node]], pa.Table]
+    ) -> pa.Table:
+        try:
+            return make(nodes)
+        except Exception as error:
+
+            def attempt(some: Sequence[bytes]) -> pa.Table:
+                return make({entity_id: nodes[entity_id] for entity_id in some})
+
+            found = culprits_of(error, list(nodes), attempt)
+            self.faults |= {entity_id: fault_of(theirs) for entity_id, theirs in found.items()}
+            return attempt([entity_id for entity_id in nodes if entity_id not in found])
+
+    def _contained(self, entity_id: bytes, node: Node) -> ModelRegistrationProjection | None:
+        try:
+            return self._row(entity_id, node)
+        except Exception as error:
+            self.blame(entity_id, error)
+            return None
+
+    def _row(self, entity_id: bytes, node: Node) -> ModelRegistrationProjection:
+        if node.base is not None and not node.is_changed:
+            return node.base
+        return row_of(self._domain, entity_id, node)
+
+    def _count(self, firsts: list[tuple[dict[str, Any], int]]) -> None:
+        """Count events of nodes that are excluded; chunks come in the order of the log."""
+        for first, times in firsts:
+            self._verdicts[machine.SET_ASIDE] += times
+            known = self.aside.get(first["entity_id"])
+            if known is not None:
+                first, times = known.event, known.times + times
+            self.aside[first["entity_id"]] = Refused(first, None, machine.SET_ASIDE, times)
+
+    def _feed(self, changes: pa.Table, beats: pa.Table) -> Chunk:
+        interval = None if self._decider is None else self._decider.policy.request_interval
+        chunk = Chunk(changes, beats, interval)
+        self._verdicts[machine.DUPLICATE] += chunk.duplicates
+        self._keep_texts(chunk, self._walk(chunk))
+        return chunk
+
+    def _try(self, changes: pa.Table, beats: pa.Table, nodes: Sequence[bytes]) -> None:
+        """Fold events of some nodes apart from the others; raises if that can't be done."""
+        met = (self._nodes.get(entity_id) for entity_id in nodes)
+        rows = [node.base for node in met if node is not None and node.base is not None]
+        trial = BucketFold(self._domain, rows, self._decider, live=self._live)
+        trial._feed(changes, beats).change_rows()
 
     def withdraw(self, event_ids: Container[UUID]) -> None:
         """Take back requests, which changed nothing, that turn out to have been made before."""
@@ -215,41 +241,59 @@ class BucketFold:
         self._verdicts[machine.APPLIED] -= len(self.facts) - len(kept)
         self.facts = kept
 
-    def _walk(self, chunk: Chunk) -> list[_Node]:
-        touched: list[_Node] = []
+    def _walk(self, chunk: Chunk) -> list[Node]:
+        touched: list[Node] = []
         refused: list[tuple[int, int, int, int]] = []
         declared: list[int] = []
         verdicts, tenants, nodes = self._verdicts, chunk.tenants, self._nodes
-        entity, node, entity_id = -1, _Node(), b""
-        for step in chunk.steps():
-            code, kind, position, tenant, epoch, occurred_at, deadline, retry, times, source = step
-            if code != entity:
-                entity, entity_id = code, chunk.entity_ids[code]
-                node = nodes.get(entity_id) or nodes.setdefault(entity_id, _Node())
-                touched.append(node)
-            verdict = machine.step(
-                node.life,
-                kind,
-                position,
-                tenants[tenant],
-                None if epoch == NO_EPOCH else epoch,
-                occurred_at,
-                deadline,
-                bool(retry),
-                source,
-            )
-            verdicts[verdict] += times
-            if verdict == machine.APPLIED:
-                if kind == _HEARTBEAT:
-                    node.beaten = True
-                elif node.life.position == position:
-                    node.wide = True
-                if self._live and kind in _DECLARED:
-                    declared.append(source)
-            elif self._live and verdict in _REFUSED:
-                refused.append((source, node.life.state, verdict, times))
-            if self._decider is not None and _may_decide(node.life, kind, verdict):
-                self._decide(entity_id, node, chunk, source)
+        entity, node, entity_id, source = -1, Node(), b"", 0
+        steps = chunk.steps()
+        while True:
+            try:
+                # Outlives what a step raises: the walk goes on behind it, at no cost to the others.
+                for step in steps:
+                    (
+                        code,
+                        kind,
+                        position,
+                        tenant,
+                        epoch,
+                        occurred_at,
+                        deadline,
+                        retry,
+                        times,
+                        source,
+                    ) = step
+                    if code != entity:
+                        entity, entity_id = code, chunk.entity_ids[code]
+                        node = nodes.get(entity_id) or nodes.setdefault(entity_id, Node())
+                        touched.append(node)
+                    verdict = machine.step(
+                        node.life,
+                        kind,
+                        position,
+                        tenants[tenant],
+                        None if epoch == NO_EPOCH else epoch,
+                        occurred_at,
+                        deadline,
+                        bool(retry),
+                        source,
+                    )
+                    verdicts[verdict] += times
+                    if verdict == machine.APPLIED:
+                        if kind == _HEARTBEAT:
+                            node.beaten = True
+                        elif node.life.position == position:
+                            node.wide = True
+                        if self._live and kind in _DECLARED:
+                            declared.append(source)
+                    elif self._live and verdict in _REFUSED:
+                        refused.append((source, node.life.state, verdict, times))
+                    if self._decider is not None and _may_decide(node.life, kind, verdict):
+                        self._decide(entity_id, node, chunk, source)
+                break
+            except Exception as error:
+                self.blame(entity_id, error, chunk, source)
         for row in chunk.rows(declared):
             self._announce(row)
         rows = chunk.rows([source for source, *_ in refused])
@@ -257,16 +301,20 @@ class BucketFold:
         return touched
 
     def _announce(self, row: dict[str, Any]) -> None:
-        if is_declared(Kind(row["kind"]), row["topic"], row["cause_id"]):
+        if not is_declared(Kind(row["kind"]), row["topic"], row["cause_id"]):
+            return
+        try:
             self.announced.append(to_event(row, self._domain))
+        except Exception as error:
+            self.blame(row["entity_id"], error)
 
-    def _decide(self, entity_id: bytes, node: _Node, chunk: Chunk, source: int) -> None:
+    def _decide(self, entity_id: bytes, node: Node, chunk: Chunk, source: int) -> None:
         decider = cast("Decider", self._decider)
         self._keep_texts(chunk, [node])
         event = to_event(chunk.row(source), self._domain)
         row = None
         if node.life.state != machine.UNKNOWN:
-            row = self._row_of(entity_id, node)
+            row = row_of(self._domain, entity_id, node)
         for fact in decide(row, event, decider.policy, decider.now):
             if fact.event_id in self._emitted or fact.event_id in decider.known_facts:
                 continue
@@ -274,17 +322,17 @@ class BucketFold:
             self.facts.append(fact)
             self._fold_fact(node, fact)
 
-    def _fold_fact(self, node: _Node, fact: LogEvent) -> None:
+    def _fold_fact(self, node: Node, fact: LogEvent) -> None:
         verdict = machine.step(
             node.life,
             machine.KIND_CODES[fact.kind],
             fact.position,
             fact.tenant,
             fact.epoch,
-            _micros(fact.occurred_at),
-            _micros(fact.deadline),
+            micros(fact.occurred_at),
+            micros(fact.deadline),
             False,
-            _KEPT,
+            KEPT,
         )
         self._verdicts[verdict] += 1
         if verdict != machine.APPLIED or node.life.position != fact.position:
@@ -295,32 +343,14 @@ class BucketFold:
         if fact.kind is Kind.REGISTRATION_FAILED:
             node.failure = (fact.payload.model_dump_json(),)
 
-    def _keep_texts(self, chunk: Chunk, nodes: list[_Node]) -> None:
+    def _keep_texts(self, chunk: Chunk, nodes: list[Node]) -> None:
         """Take from the chunk what its events gave to these nodes, before the chunk is dropped."""
-        for node, values in _news(chunk, nodes, "described_by", _DESCRIPTION):
+        for node, values in _news(chunk, nodes, "described_by", DESCRIPTION):
             node.description = values
-        for node, values in _news(chunk, nodes, "failed_by", _FAILURE):
+        for node, values in _news(chunk, nodes, "failed_by", FAILURE):
             node.failure = values
-        for node, values in _news(chunk, nodes, "changed_by", _ORIGIN):
+        for node, values in _news(chunk, nodes, "changed_by", ORIGIN):
             node.origin = values
-
-    def _row_of(self, entity_id: bytes, node: _Node) -> ModelRegistrationProjection:
-        life = node.life
-        values: Changes = {name: _instant(getattr(life, name)) for name in _TIMES}
-        values["tenant"], values["epoch"] = life.tenant, life.epoch
-        values["current_state"] = machine.STATES[life.state]
-        values["last_applied_sequence"] = life.position
-        if node.origin is not None:
-            values |= _changed(*node.origin)
-        if node.description is not None:
-            values |= _described(*node.description)
-        if life.failed_by is None or node.failure is not None:
-            values |= _failed(node)
-        if node.base is not None:
-            return node.base.model_copy(update=values)
-        # Nothing is validated again: the values come from events that were, when they were read.
-        values["entity_id"], values["domain"] = UUID(bytes=entity_id), self._domain
-        return _BLANK.model_copy(update=values)
 
 
 def _may_decide(life: machine.NodeLife, kind: int, verdict: int) -> bool:
@@ -332,43 +362,11 @@ def _may_decide(life: machine.NodeLife, kind: int, verdict: int) -> bool:
 
 
 def _news(
-    chunk: Chunk, nodes: list[_Node], name: str, columns: tuple[str, ...]
-) -> Iterator[tuple[_Node, tuple[Any, ...]]]:
+    chunk: Chunk, nodes: list[Node], name: str, columns: tuple[str, ...]
+) -> Iterator[tuple[Node, tuple[Any, ...]]]:
     """The nodes that an event of this chunk gave new values, with the values."""
     new = [node for node in nodes if isinstance(getattr(node.life, name), int)]
     sources = [getattr(node.life, name) for node in new]
     for node, values in zip(new, chunk.values(sources, columns), strict=True):
-        setattr(node.life, name, _KEPT)
+        setattr(node.life, name, KEPT)
         yield node, values
-
-
-def _changed(
-    event_id: bytes,
-    correlation_id: bytes | None,
-    topic: str | None,
-    partition: int | None,
-    offset: int | None,
-) -> Changes:
-    source = provenance_of({"topic": topic, "partition": partition, "offset": offset})
-    return changed(UUID(bytes=event_id), source, uuid_of(correlation_id))
-
-
-def _failed(node: _Node) -> Changes:
-    """What the last failure of a node left in it; nothing if a new life began since."""
-    if node.life.failed_by is None or node.failure is None:
-        return failed(None)
-    payload = parse_payload(Kind.REGISTRATION_FAILED, from_json(node.failure[0]))
-    return failed(cast("RegistrationFailedPayload", payload))
-
-
-def _described(payload: str, node_id: str, tenant: str) -> Changes:
-    parsed = parse_payload(Kind.NODE_INTROSPECTION, from_json(payload))
-    return described(cast("IntrospectionPayload", parsed), identify_node(node_id, tenant).node_name)
-
-
-def _micros(moment: datetime | None) -> int | None:
-    return None if moment is None else (moment - _EPOCH) // _MICROSECOND
-
-
-def _instant(micros: int | None) -> datetime | None:
-    return None if micros is None else _EPOCH + micros * _MICROSECOND

@@ -3,7 +3,7 @@
 What holds when a batch is committed, and not a part of it otherwise: its rows, what they publish,
 the registry's own events with their ids and their pages, the account of every event read, and the
 fold's cursor. A batch that does not begin where the log is folded to (a repetition, a rival that
-lost) changes nothing and is told so.
+lost), or that did without a node which was released meanwhile, changes nothing and is told so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from onex_platform.projections.accounts import record_outcomes
 from onex_platform.projections.cursors import fold_position, move_fold_cursor, take_turn
 from onex_platform.projections.handover import Given, Staged, give, take_over
 from onex_platform.projections.rows import Span, Written
+from onex_platform.projections.set_aside import ReleasedMeanwhileError
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings
 
@@ -34,8 +35,9 @@ _END_OF_LOG = 2**63 - 1
 class ProjectionBatch:
     """What folding the log from `start` up to, and without, `end` came to.
 
-    `read` counts what was read, `outcomes` what became of it: they must agree. The content waits
-    where tasks staged it, or is given. `pages` hold what was decided.
+    `read` counts what was read, `outcomes` what became of it: they must agree. Of the parked,
+    `set_aside` belong to nodes that are. The content waits where tasks staged it, or is given.
+    `pages` hold what was decided.
     """
 
     domain: str
@@ -43,6 +45,7 @@ class ProjectionBatch:
     end: int
     read: int
     outcomes: Counter[EnumOutcome]
+    set_aside: int = 0
     content: Staged | Given = field(default_factory=Given)
     pages: Sequence[StoredPage] = ()
 
@@ -107,11 +110,21 @@ class ProjectorRegistration:
                 return BatchResult(committed=False, position=fold_position(cursor, domain))
             content = batch.content
             staged = give(cursor, content) if isinstance(content, Given) else content
-            written = take_over(cursor, staged, Span(domain, start, end))
+            try:
+                written = take_over(cursor, staged, Span(domain, start, end))
+            except ReleasedMeanwhileError:
+                cursor.connection.rollback()
+                return BatchResult(committed=False, position=fold_position(cursor, domain))
             insert_pages(cursor, batch.pages)
             if batch.read or batch.outcomes.total():
                 record_outcomes(
-                    cursor, domain, start=start, end=end, read=batch.read, outcomes=batch.outcomes
+                    cursor,
+                    domain,
+                    start=start,
+                    end=end,
+                    read=batch.read,
+                    outcomes=batch.outcomes,
+                    set_aside=batch.set_aside,
                 )
             return BatchResult(committed=True, position=end, written=written)
 

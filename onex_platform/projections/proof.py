@@ -5,18 +5,18 @@ Nothing here changes a live row or holds up the fold.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres import transaction
 from onex_platform.pages.archive import PageArchive
-from onex_platform.projections.history import THE_BEGINNING, nearest_state
+from onex_platform.projections.accounts import Tally
+from onex_platform.projections.history import nearest_state
 from onex_platform.projections.rebuild import open_rebuild
 from onex_platform.projections.rebuilt import Comparison
 from onex_platform.projections.replaying import EVERYTHING, Scope, folded_to
+from onex_platform.projections.state_files import THE_BEGINNING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,17 +28,32 @@ _FIRST_ID = UUID(int=0)
 class ReplayProof:
     """The live rows beside the replayed log.
 
-    `outcomes` are the replay's; of the whole log they must be those that the batches recorded.
+    `replayed` is what the replay came to; of the whole log it must be what the batches recorded.
     """
 
     comparison: Comparison
-    events: int
-    outcomes: Counter[EnumOutcome]
-    recorded: Counter[EnumOutcome] | None
+    replayed: Tally
+    recorded: Tally | None
+
+    @property
+    def events(self) -> int:
+        return self.replayed.outcomes.total()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the outcomes are those that were recorded, as far as that can be told."""
+        return self.recorded is None or self.replayed.agrees_with(self.recorded)
+
+    @property
+    def is_contained(self) -> bool:
+        """Whether nothing is wrong but that nodes are set aside, which is known and told."""
+        rows = self.comparison
+        return rows.changes == rows.set_aside and not rows.unmarked and self.agrees
 
     @property
     def holds(self) -> bool:
-        return self.comparison.changes == 0 and self.recorded in (None, self.outcomes)
+        rows = self.comparison
+        return rows.changes == rows.raising == 0 and self.agrees
 
 
 def live_equals_replay(
@@ -60,8 +75,7 @@ def live_equals_replay(
             recorded = rebuild.recorded_outcomes(cursor)
         return ReplayProof(
             comparison=comparison,
-            events=rebuild.events,
-            outcomes=rebuild.outcomes,
+            replayed=rebuild.tally,
             recorded=recorded,
         )
 

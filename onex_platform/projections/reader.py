@@ -7,7 +7,7 @@ Deregistered nodes are left out unless asked for. Deadlines are strict: now must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import UUID
@@ -22,6 +22,7 @@ from onex_platform.engines.postgres import Engine, stream, transaction
 from onex_platform.errors import ConfigurationError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.projections import as_of
+from onex_platform.projections.set_aside import SetAside, marks
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import BreakerSettings
 
@@ -137,6 +138,13 @@ class ProjectionReaderRegistration:
                 [domain, entity_id],
             ).fetchone()
         return None if row is None else EnumRegistrationState(row.current_state)
+
+    def get_set_aside(
+        self, entity_ids: Collection[UUID] | None = None, domain: str = REGISTRATION_DOMAIN
+    ) -> dict[UUID, SetAside]:
+        """Of some nodes or of all, those whose rows stand still: since when, and why."""
+        with transaction(self._engine, self._breaker) as cursor:
+            return {mark.entity_id: mark for mark in marks(cursor, domain, entity_ids)}
 
     def get_many(
         self, entity_ids: Iterable[UUID], domain: str = REGISTRATION_DOMAIN

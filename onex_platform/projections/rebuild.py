@@ -6,6 +6,8 @@ What holds, wherever it is cancelled or killed:
 - New events keep arriving: the side table catches up with them, at last while it holds the turn.
 - It refuses if a page is missing or damaged, if the accounts do not add up, or if more rows would
   change than were agreed to. So nothing is swapped in that the log does not say.
+- A node that raises keeps its row, and its mark if it has one; all others are swapped. One that was
+  set aside and can be folded again gets its row, and its mark goes, in the same transaction.
 - It emits nothing: no facts, no outbox entries. A row that changes gets the next `row_version`, by
   which the snapshot sweep finds it; an equal row is not touched.
 """
@@ -13,7 +15,7 @@ What holds, wherever it is cancelled or killed:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,16 +23,20 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres import Cursor, fetch_one, open_engine, transaction
 from onex_platform.errors import OnexError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.replay import LogChunk
 from onex_platform.pages.store import PageStore
 from onex_platform.projections import rebuilt
+from onex_platform.projections.accounts import Tally
 from onex_platform.projections.checks import accounting, other_outcomes
+from onex_platform.projections.containment import Fault, culprits_of, fault_of, fold_contained
 from onex_platform.projections.cursors import take_turn
-from onex_platform.projections.history import THE_BEGINNING, StoredState
+from onex_platform.projections.history import aside_in_hours, forget_hours_without
 from onex_platform.projections.kernel import BucketFold
 from onex_platform.projections.rebuilt import Comparison, require_side_table, side_table
 from onex_platform.projections.replaying import (
@@ -44,23 +50,24 @@ from onex_platform.projections.replaying import (
     listed_nodes,
     plan_replay,
     replay_bucket,
+    rows_of,
     tasks_for,
 )
+from onex_platform.projections.state_files import THE_BEGINNING, StoredState
 from onex_platform.resilience import shared_breaker
 from onex_platform.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Rows = Sequence[ModelRegistrationProjection]
+
 # Each time there is less left to catch up with; then the turn is taken for the rest.
 _CATCH_UPS = 3
 
-_REPORT = pa.schema(
-    [pa.field(outcome.value, pa.int64(), nullable=False) for outcome in EnumOutcome]
-)
-
-
-_SUMS = ", ".join(f"coalesce(sum({o.value}), 0)::bigint AS {o.value}" for o in EnumOutcome)
+_COUNTS = (*(outcome.value for outcome in EnumOutcome), "set_aside")
+_REPORT = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in _COUNTS])
+_SUMS = ", ".join(f"coalesce(sum({name}), 0)::bigint AS {name}" for name in _COUNTS)
 _RECORDED = f"SELECT {_SUMS} FROM batch_outcomes WHERE domain = %s AND end_position <= %s"  # noqa: S608
 
 
@@ -90,7 +97,7 @@ class Rebuild:
         base: StoredState,
     ) -> None:
         self.position = base.position
-        self.outcomes: Counter[EnumOutcome] = Counter()
+        self.tally = Tally(Counter())
         self._spark = spark
         self._archive = archive
         self._id = rebuild_id
@@ -102,7 +109,7 @@ class Rebuild:
     @property
     def events(self) -> int:
         """How many events were folded."""
-        return self.outcomes.total()
+        return self.tally.outcomes.total()
 
     def catch_up(self) -> bool:
         """Fold what the live rows have got since; whether there was something."""
@@ -142,14 +149,31 @@ class Rebuild:
                 raise RebuildRefusedError(
                     f"{comparison.changes} rows were to change, but {changed} would have."
                 )
+            self._forget_hours(cursor)
         return comparison
 
-    def recorded_outcomes(self, cursor: Cursor) -> Counter[EnumOutcome] | None:
+    def recorded_outcomes(self, cursor: Cursor) -> Tally | None:
         """What the batches made of the same events when they were live; None if not all are."""
         if self._scope != EVERYTHING or self._base != THE_BEGINNING:
             return None
         row = fetch_one(cursor, _RECORDED, [self._archive.domain, self.position])
-        return Counter({outcome: getattr(row, outcome.value) for outcome in EnumOutcome})
+        outcomes = Counter({outcome: getattr(row, outcome.value) for outcome in EnumOutcome})
+        return Tally(outcomes, row.set_aside)
+
+    def _forget_hours(self, cursor: Cursor) -> None:
+        """Let the hours be written anew that lack nodes which were folded here."""
+        lacking = [node for node in aside_in_hours(cursor, self._archive.domain) if self._has(node)]
+        raising = rebuilt.raising_nodes(cursor, self._id)
+        if folded := [node for node in lacking if node.bytes not in raising]:
+            forget_hours_without(cursor, self._archive.domain, folded)
+
+    def _has(self, node: UUID) -> bool:
+        """Whether a node is certainly one of the rebuild's."""
+        scope = self._scope
+        if scope.nodes is not None:
+            return node in scope.nodes
+        low, high = scope.ids or (node, node)
+        return scope.window is None and low <= node <= high
 
     def _compare(self, cursor: Cursor) -> Comparison:
         require_side_table(cursor, self._id)
@@ -166,9 +190,9 @@ class Rebuild:
                 hint="Nothing was changed. `onex pages verify` finds what the log has lost.",
             )
         recorded = self.recorded_outcomes(cursor)
-        if recorded not in (None, self.outcomes):
+        if recorded is not None and not self.tally.agrees_with(recorded):
             raise RebuildRefusedError(
-                other_outcomes(self.outcomes, recorded),
+                other_outcomes(self.tally, recorded),
                 hint="Nothing was changed. Run it again; if it stays, the fold has changed.",
             )
         if at_most is not None and comparison.changes > at_most:
@@ -183,7 +207,7 @@ class Rebuild:
             archive,
             self.position,
             end,
-            base=base.files,
+            base=base,
             scope=self._scope,
             spark=self._spark,
         )
@@ -192,8 +216,9 @@ class Rebuild:
             tasks = tasks_for(archive, replay.size)
             frame = by_bucket(self._spark, archive.buckets, tasks, _folder(job), _REPORT)
             for report in frame.collect():
-                self.outcomes += Counter(
-                    {outcome: report[outcome.value] for outcome in EnumOutcome}
+                self.tally = Tally(
+                    self.tally.outcomes + Counter({o: report[o.value] for o in EnumOutcome}),
+                    self.tally.set_aside + report["set_aside"],
                 )
         self.position = end
 
@@ -215,34 +240,88 @@ def _folder(job: _SideJob) -> BucketWork:
         engine = open_engine(job.settings)
         breaker = shared_breaker("PostgreSQL", job.settings.breaker)
         store = PageStore(job.replay.store_url)
-        outcomes: Counter[EnumOutcome] = Counter()
+        counts: Counter[str] = Counter()
         try:
             for bucket in buckets:
                 with transaction(engine, breaker) as cursor:
                     require_side_table(cursor, job.rebuild_id)
-                    outcomes += _fold_bucket(job, store, cursor, bucket)
+                    for folded in _fold_bucket(job, store, cursor, bucket):
+                        counts += Counter({o.value: n for o, n in folded.outcomes.items()})
+                        counts["set_aside"] += folded.set_aside
         finally:
             engine.dispose()
-        counts = {outcome.value: outcomes[outcome] for outcome in EnumOutcome}
-        yield pa.RecordBatch.from_pylist([counts], _REPORT)
+        yield pa.RecordBatch.from_pylist([{name: counts[name] for name in _COUNTS}], _REPORT)
 
     return fold
 
 
 def _fold_bucket(
     job: _SideJob, store: PageStore, cursor: Cursor, bucket: int
-) -> Counter[EnumOutcome]:
+) -> Iterator[BucketFold]:
+    """Put a bucket's part of the log into the side table."""
     nodes = listed_nodes(job.replay, store, bucket)
     if not job.catches_up:
-        fold = replay_bucket(job.replay, store, bucket, nodes)
-        rebuilt.replace_bucket(cursor, job.rebuild_id, bucket, fold.rows(), nodes or ())
-        return fold.outcomes
-    outcomes: Counter[EnumOutcome] = Counter()
+        yield _begin_bucket(job, store, cursor, bucket, nodes)
+        return
     for chunk in bucket_chunks(job.replay, store, bucket, nodes):
-        touched = {node for table in chunk for node in table["entity_id"].unique().to_pylist()}
-        fold = BucketFold(job.replay.domain, rebuilt.rows_of(cursor, job.rebuild_id, touched))
-        fold.feed(*chunk)
-        changed = [change.row for change in fold.changes()]
-        rebuilt.replace_rows(cursor, job.rebuild_id, bucket, changed)
-        outcomes += fold.outcomes
-    return outcomes
+        yield _extend_bucket(job, cursor, bucket, chunk)
+
+
+def _begin_bucket(
+    job: _SideJob, store: PageStore, cursor: Cursor, bucket: int, nodes: set[bytes] | None
+) -> BucketFold:
+    faults: dict[bytes, Fault] = {}
+
+    def put(rows: Rows) -> None:
+        rebuilt.replace_bucket(cursor, job.rebuild_id, bucket, rows, nodes or (), faults)
+
+    while True:
+        replayed = replay_bucket(job.replay, store, bucket, rows_of, nodes, faults)
+        faults |= replayed.faults
+        if found := _refused(cursor, replayed.rendered, put):
+            faults |= found
+        else:
+            return replayed.fold
+
+
+def _extend_bucket(job: _SideJob, cursor: Cursor, bucket: int, chunk: LogChunk) -> BucketFold:
+    touched = {node for table in chunk for node in table["entity_id"].unique().to_pylist()}
+    rows = list(rebuilt.rows_of(cursor, job.rebuild_id, touched))
+    raising = rebuilt.raising_nodes(cursor, job.rebuild_id, touched)
+    faults: dict[bytes, Fault] = {}
+
+    def fold(excluded: frozenset[bytes]) -> BucketFold:
+        folded = BucketFold(job.replay.domain, rows, excluded=excluded)
+        folded.feed(*chunk)
+        return folded
+
+    def put(rows: Rows) -> None:
+        rebuilt.replace_rows(cursor, job.rebuild_id, bucket, rows, faults)
+
+    while True:
+        folded, changed = fold_contained(fold, _changed_rows, raising, faults)
+        if found := _refused(cursor, changed, put):
+            faults |= found
+        else:
+            return folded
+
+
+def _changed_rows(fold: BucketFold) -> list[ModelRegistrationProjection]:
+    return [change.row for change in fold.changes()]
+
+
+def _refused(cursor: Cursor, rows: Rows, put: Callable[[Rows], None]) -> dict[bytes, Fault]:
+    """Put rows into the side table; whose can't be, and then none were."""
+    try:
+        with cursor.connection.transaction():
+            put(rows)
+        return {}
+    except Exception as error:
+        by_node = {row.entity_id.bytes: row for row in rows}
+
+        def attempt(nodes: Sequence[bytes]) -> None:
+            with cursor.connection.transaction(force_rollback=True):
+                put([by_node[node] for node in nodes])
+
+        found = culprits_of(error, list(by_node), attempt)
+        return {node: fault_of(theirs) for node, theirs in found.items()}

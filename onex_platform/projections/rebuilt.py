@@ -6,7 +6,7 @@ live row that was folded beyond the side table has moved on and is not judged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +26,7 @@ from onex_platform.engines.postgres import (
 from onex_platform.errors import OnexError
 from onex_platform.faults import effect
 from onex_platform.pages.archive import PageArchive
+from onex_platform.projections.containment import Fault
 from onex_platform.projections.replaying import Scope
 from onex_platform.projections.rows import LIVENESS_COLUMNS, WIDE_COLUMNS
 
@@ -43,6 +44,8 @@ class EnumRowVerdict(StrEnum):
     MISSING = "missing"  # the log gives the node a row, the table has none
     EXTRA = "extra"  # the table has a row that the log does not give
     MOVED_ON = "moved_on"  # folded beyond the side table since; not judged
+    SET_ASIDE = "set_aside"  # stands still, but its events can be folded now
+    RAISING = "raising"  # its events can't be folded; the row stays as it is
 
 
 class Difference(NamedTuple):
@@ -63,12 +66,15 @@ class Comparison:
     missing: int = 0
     extra: int = 0
     moved_on: int = 0
+    set_aside: int = 0
+    raising: int = 0
+    unmarked: int = 0  # of the raising, those that are not set aside
     differences: tuple[Difference, ...] = ()
 
     @property
     def changes(self) -> int:
         """How many rows a swap would change."""
-        return self.differing + self.missing + self.extra
+        return self.differing + self.missing + self.extra + self.set_aside
 
 
 class RebuildLostError(OnexError):
@@ -84,12 +90,17 @@ def _replaced(columns: Iterable[str]) -> str:
 
 
 _ROW = [name for name in _COLUMNS if name not in _KEY]
-_VERDICTS = "CREATE TEMPORARY TABLE IF NOT EXISTS verdicts (entity_id uuid, verdict text)"
+_VERDICTS = """
+    CREATE TEMPORARY TABLE IF NOT EXISTS verdicts
+        (entity_id uuid, verdict text, is_live boolean, is_rebuilt boolean, is_marked boolean)
+        ON COMMIT DELETE ROWS"""
 _JUDGE = f"""
     INSERT INTO verdicts
     SELECT
         entity_id,
         CASE
+            WHEN rebuilt.error IS NOT NULL THEN 'raising'
+            WHEN aside.marked THEN 'set_aside'
             WHEN live.last_applied_sequence >= %(position)s
                 AND live.last_applied_sequence
                     < (SELECT position FROM fold_cursors WHERE domain = %(domain)s)
@@ -99,11 +110,19 @@ _JUDGE = f"""
             WHEN ({_names(_ROW, "live.")}) IS NOT DISTINCT FROM ({_names(_ROW, "rebuilt.")})
                 THEN 'equal'
             ELSE 'differing'
-        END
+        END,
+        live.current_state IS NOT NULL,
+        rebuilt.current_state IS NOT NULL,
+        coalesce(aside.marked, false)
     FROM (SELECT * FROM rebuilt_registrations WHERE rebuild_id = %(rebuild)s) AS rebuilt
     FULL JOIN (SELECT * FROM registrations WHERE domain = %(domain)s AND {{scope}}) AS live
         USING (entity_id)
-    WHERE coalesce(live.current_state, rebuilt.current_state) IS NOT NULL"""  # noqa: S608
+    FULL JOIN (
+        SELECT entity_id, true AS marked FROM set_aside_nodes
+        WHERE domain = %(domain)s AND {{scope}}
+    ) AS aside USING (entity_id)
+    WHERE coalesce(live.current_state, rebuilt.current_state) IS NOT NULL
+        OR rebuilt.error IS NOT NULL OR aside.marked"""  # noqa: S608
 _SCOPES = {
     "all": "true",
     "ids": "entity_id BETWEEN %(low)s AND %(high)s",
@@ -116,34 +135,45 @@ _DIFFERENCES = """
     LEFT JOIN (SELECT * FROM registrations WHERE domain = %(domain)s) AS live USING (entity_id)
     LEFT JOIN (SELECT * FROM rebuilt_registrations WHERE rebuild_id = %(rebuild)s) AS rebuilt
         USING (entity_id)
-    WHERE verdict IN ('differing', 'missing', 'extra')
+    WHERE verdict NOT IN ('equal', 'moved_on')
     ORDER BY verdict, entity_id LIMIT %(shown)s"""
 
 # A row that changes gets the next version, so that its snapshot is newer than the published one. Of
 # a row that was lost the version is not known: the milliseconds since 1970 exceed any count.
+# What is done about a verdict. A node that was set aside gets whatever the log gives it.
+_WRITTEN = "is_rebuilt AND verdict IN ('differing', 'missing', 'set_aside')"
+_REMOVED = "NOT is_rebuilt AND verdict IN ('extra', 'set_aside')"
 _WRITE_WIDE = f"""
     INSERT INTO registration_projections AS held ({_names(WIDE_COLUMNS)}, row_version)
     SELECT {_names(WIDE_COLUMNS)}, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     FROM rebuilt_registrations JOIN verdicts USING (entity_id)
-    WHERE rebuild_id = %(rebuild)s AND verdict IN ('differing', 'missing')
+    WHERE rebuild_id = %(rebuild)s AND {_WRITTEN}
     ON CONFLICT (entity_id, domain) DO UPDATE
     SET {_replaced(WIDE_COLUMNS)}, row_version = held.row_version + 1"""  # noqa: S608
 _WRITE_LIVENESS = f"""
     INSERT INTO registration_liveness ({_names(LIVENESS_COLUMNS)})
     SELECT {_names(LIVENESS_COLUMNS)} FROM rebuilt_registrations JOIN verdicts USING (entity_id)
-    WHERE rebuild_id = %(rebuild)s AND verdict IN ('differing', 'missing')
+    WHERE rebuild_id = %(rebuild)s AND {_WRITTEN}
     ON CONFLICT (entity_id, domain) DO UPDATE SET {_replaced(LIVENESS_COLUMNS)}"""  # noqa: S608
 # The sweep buries an unknown node's snapshot by a tombstone of the next version.
-_RETIRE = """
+_RETIRE = f"""
     INSERT INTO retired_versions AS retired (entity_id, domain, last_version)
     SELECT entity_id, domain, row_version + 1
     FROM registration_projections JOIN verdicts USING (entity_id)
-    WHERE domain = %(domain)s AND verdict = 'extra'
+    WHERE domain = %(domain)s AND {_REMOVED}
     ON CONFLICT (entity_id, domain) DO UPDATE
-    SET last_version = greatest(retired.last_version, excluded.last_version)"""
-_REMOVE = """
-    DELETE FROM {table} USING verdicts
-    WHERE {table}.entity_id = verdicts.entity_id AND domain = %(domain)s AND verdict = 'extra'"""
+    SET last_version = greatest(retired.last_version, excluded.last_version)"""  # noqa: S608
+_REMOVE = f"""
+    DELETE FROM {{table}} USING verdicts
+    WHERE {{table}}.entity_id = verdicts.entity_id AND domain = %(domain)s AND {_REMOVED}
+    """  # noqa: S608
+_RELEASE = """
+    DELETE FROM set_aside_nodes AS aside USING verdicts
+    WHERE aside.entity_id = verdicts.entity_id AND domain = %(domain)s AND verdict = 'set_aside'"""
+# Of nodes that were set aside and are none that the registry knows, before or after.
+_COUNT_BARE = """
+    SELECT count(*) AS nodes FROM verdicts
+    WHERE verdict = 'set_aside' AND NOT is_live AND NOT is_rebuilt"""
 
 
 @contextmanager
@@ -184,32 +214,51 @@ def replace_bucket(
     cursor: Cursor,
     rebuild_id: UUID,
     bucket: int,
-    rows: Iterable[ModelRegistrationProjection],
+    rows: Sequence[ModelRegistrationProjection],
     listed: Collection[bytes],
+    faults: Mapping[bytes, Fault],
 ) -> None:
-    """Put one bucket's rows into the side table, and the listed nodes that have none."""
+    """Put one bucket's rows into the side table, the listed nodes that have none, and those that
+    could not be folded."""
     cursor.execute(
         "DELETE FROM rebuilt_registrations WHERE rebuild_id = %s AND bucket = %s",
         [rebuild_id, bucket],
     )
-    rows = list(rows)
     _copy(cursor, rebuild_id, bucket, rows)
-    without = set(listed) - {row.entity_id.bytes for row in rows}
-    cursor.executemany(
-        "INSERT INTO rebuilt_registrations (rebuild_id, bucket, entity_id) VALUES (%s, %s, %s)",
-        [(rebuild_id, bucket, UUID(bytes=node)) for node in without],
-    )
+    without = (set(listed) | faults.keys()) - {row.entity_id.bytes for row in rows}
+    _enter_without_row(cursor, rebuild_id, bucket, {node: faults.get(node) for node in without})
 
 
 def replace_rows(
-    cursor: Cursor, rebuild_id: UUID, bucket: int, rows: list[ModelRegistrationProjection]
+    cursor: Cursor,
+    rebuild_id: UUID,
+    bucket: int,
+    rows: Sequence[ModelRegistrationProjection],
+    faults: Mapping[bytes, Fault],
 ) -> None:
-    """Put newer rows of some nodes into the side table."""
+    """Put newer rows of some nodes into the side table, and those that could not be folded."""
+    replaced = [*(row.entity_id for row in rows), *(UUID(bytes=node) for node in faults)]
     cursor.execute(
         "DELETE FROM rebuilt_registrations WHERE rebuild_id = %s AND entity_id = ANY(%s)",
-        [rebuild_id, [row.entity_id for row in rows]],
+        [rebuild_id, replaced],
     )
     _copy(cursor, rebuild_id, bucket, rows)
+    _enter_without_row(cursor, rebuild_id, bucket, faults)
+
+
+def raising_nodes(
+    cursor: Cursor, rebuild_id: UUID, nodes: Collection[bytes] | None = None
+) -> frozenset[bytes]:
+    """Those that could not be folded so far, among some nodes or among all."""
+    found = cursor.execute(
+        "SELECT entity_id FROM rebuilt_registrations WHERE rebuild_id = %(rebuild)s"
+        " AND error IS NOT NULL AND (%(nodes)s::uuid[] IS NULL OR entity_id = ANY(%(nodes)s))",
+        {
+            "rebuild": rebuild_id,
+            "nodes": None if nodes is None else [UUID(bytes=node) for node in nodes],
+        },
+    )
+    return frozenset(row.entity_id.bytes for row in found)
 
 
 def rows_of(
@@ -229,7 +278,7 @@ def compare(
 ) -> Comparison:
     """Judge every row of the scope, in the caller's transaction; `swap` goes by the verdicts."""
     lift_statement_limit(cursor)
-    cursor.execute(f"{_VERDICTS} ON COMMIT DELETE ROWS")
+    cursor.execute(_VERDICTS)
     form = "listed" if scope.is_listed else "all" if scope.ids is None else "ids"
     low, high = scope.ids or (None, None)
     names = {"rebuild": rebuild_id, "domain": domain, "shown": _SHOWN}
@@ -237,7 +286,10 @@ def compare(
         _JUDGE.format(scope=_SCOPES[form]),
         {**names, "position": position, "low": low, "high": high},
     )
-    counts = cursor.execute("SELECT verdict, count(*) FROM verdicts GROUP BY verdict").fetchall()
+    counts = cursor.execute(
+        "SELECT verdict, count(*) FROM verdicts GROUP BY verdict UNION ALL"
+        " SELECT 'unmarked', count(*) FROM verdicts WHERE verdict = 'raising' AND NOT is_marked"
+    ).fetchall()
     differences = cursor.execute(_DIFFERENCES, names).fetchall()
     return Comparison(
         position=position,
@@ -247,7 +299,8 @@ def compare(
 
 
 def swap(cursor: Cursor, rebuild_id: UUID, domain: str) -> int:
-    """Give every row that was judged to differ what the side table has for it; how many."""
+    """Give every row that was judged to differ what the side table has for it, and let those go on
+    that were set aside; how many."""
     names = {"rebuild": rebuild_id, "domain": domain}
     cursor.execute(_WRITE_LIVENESS, names)
     cursor.execute(_REMOVE.format(table="registration_liveness"), names)
@@ -255,11 +308,27 @@ def swap(cursor: Cursor, rebuild_id: UUID, domain: str) -> int:
     written = cursor.rowcount
     cursor.execute(_RETIRE, names)
     cursor.execute(_REMOVE.format(table="registration_projections"), names)
-    return written + cursor.rowcount
+    written += cursor.rowcount
+    with effect("rebuild.release"):
+        cursor.execute(_RELEASE, names)
+    return written + int(fetch_one(cursor, _COUNT_BARE).nodes)
+
+
+def _enter_without_row(
+    cursor: Cursor, rebuild_id: UUID, bucket: int, nodes: Mapping[bytes, Fault | None]
+) -> None:
+    cursor.executemany(
+        "INSERT INTO rebuilt_registrations (rebuild_id, bucket, entity_id, error)"
+        " VALUES (%s, %s, %s, %s)",
+        [
+            (rebuild_id, bucket, UUID(bytes=node), fault and fault.error)
+            for node, fault in nodes.items()
+        ],
+    )
 
 
 def _copy(
-    cursor: Cursor, rebuild_id: UUID, bucket: int, rows: list[ModelRegistrationProjection]
+    cursor: Cursor, rebuild_id: UUID, bucket: int, rows: Sequence[ModelRegistrationProjection]
 ) -> None:
     columns = {"rebuild_id": "uuid", "bucket": "integer", **_COLUMNS}
     values = ((rebuild_id, bucket, *_values(row)) for row in rows)
@@ -268,6 +337,10 @@ def _copy(
 
 def _difference(row: Any) -> Difference:
     live, rebuilt = row.live or {}, row.rebuilt or {}
+    if row.verdict == EnumRowVerdict.RAISING:
+        return Difference(
+            row.entity_id, EnumRowVerdict.RAISING, {"error": (None, rebuilt["error"])}
+        )
     columns = {
         name: (live.get(name), rebuilt.get(name))
         for name in _ROW

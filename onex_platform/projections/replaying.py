@@ -2,19 +2,21 @@
 
 Pages are bucketed by entity, so a task takes its buckets' row groups straight from the store, one
 chunk after the other: memory is that of one bucket's nodes and one chunk, however long the history.
-Whatever is about to be folded is verified first, against the checksums of the index.
+Whatever is about to be folded is verified first, against the checksums of the index. A node that
+raises has no row in a replay; the others have theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.postgres import transaction
 from onex_platform.errors import OnexError
 from onex_platform.pages.archive import PageArchive
@@ -24,18 +26,27 @@ from onex_platform.pages.replay import LogChunk, PageRef, read_chunk, worthwhile
 from onex_platform.pages.schema import bucket_of
 from onex_platform.pages.store import PageDamagedError, PageMissingError, PageStore
 from onex_platform.projections.columns import to_rows
+from onex_platform.projections.containment import Fault, fold_contained
 from onex_platform.projections.cursors import fold_position
 from onex_platform.projections.kernel import BucketFold
-from onex_platform.projections.state_files import StateFile, read_state
+from onex_platform.projections.state_files import (
+    THE_BEGINNING,
+    StateFile,
+    StoredState,
+    read_state,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_NO_BASE = Fault("It was set aside when the stored hour was written from which this began.")
 
 # What a task does with its buckets: its own number and theirs, to the rows that it reports.
 BucketWork = Callable[[int, list[int]], Iterator[pa.RecordBatch]]
 
 _PROBLEMS = pa.schema([pa.field("key", pa.string()), pa.field("problem", pa.string())])
 _SHOWN_PAGES = 5
+T = TypeVar("T")
 
 
 class DamagedLogError(OnexError):
@@ -67,7 +78,8 @@ EVERYTHING = Scope()
 class ReplayJob:
     """A part of the log, from `start` up to and without `end`; it travels to the workers.
 
-    `base` is the state at `start`, unless that is the beginning or the caller has it elsewhere.
+    `base` is the state at `start`, unless that is the beginning or the caller has it elsewhere; it
+    lacks the rows of nodes that are `unknown`, which therefore can't be folded onto it.
     `window_pages` are the pages that a scope's window needs, if it has one.
     """
 
@@ -78,6 +90,7 @@ class ReplayJob:
     end: int
     pages: tuple[PageRef, ...]
     base: tuple[StateFile, ...] = ()
+    unknown: frozenset[bytes] = frozenset()
     scope: Scope = EVERYTHING
     window_pages: tuple[PageRef, ...] = ()
 
@@ -85,6 +98,15 @@ class ReplayJob:
     def size(self) -> int:
         """How many events and rows are read at most."""
         return sum(page.events for page in self.pages) + sum(file.nodes for file in self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed(Generic[T]):
+    """One bucket folded again, what was made of it, and why nodes are not in it."""
+
+    fold: BucketFold
+    rendered: T
+    faults: dict[bytes, Fault]
 
 
 class _Stored(NamedTuple):
@@ -99,7 +121,7 @@ def plan_replay(
     start: int,
     end: int,
     *,
-    base: tuple[StateFile, ...] = (),
+    base: StoredState = THE_BEGINNING,
     scope: Scope = EVERYTHING,
     spark: SparkSession | None = None,
 ) -> ReplayJob:
@@ -109,7 +131,7 @@ def plan_replay(
     """
     pages = _needed(archive, scope, start, end)
     window = [] if scope.window is None else _needed(archive, scope, *scope.window)
-    _verify(archive, {page.key: page for page in (*pages, *window)}, base, spark)
+    _verify(archive, {page.key: page for page in (*pages, *window)}, base.files, spark)
     return ReplayJob(
         domain=archive.domain,
         store_url=archive.store.url,
@@ -117,7 +139,8 @@ def plan_replay(
         start=start,
         end=end,
         pages=tuple(map(PageRef.of, pages)),
-        base=base,
+        base=base.files,
+        unknown=frozenset(node.bytes for node in base.set_aside),
         scope=scope,
         window_pages=tuple(map(PageRef.of, window)),
     )
@@ -135,14 +158,39 @@ def tasks_for(archive: PageArchive, amount: int) -> int:
 
 
 def replay_bucket(
-    job: ReplayJob, store: PageStore, bucket: int, nodes: set[bytes] | None = None
-) -> BucketFold:
-    """Fold one bucket's part of the log onto its base; of these nodes, or of all in the scope."""
-    base = _inside(read_state(store, job.base, bucket), nodes, job.scope.ids)
-    fold = BucketFold(job.domain, to_rows(base))
-    for chunk in bucket_chunks(job, store, bucket, nodes):
-        fold.feed(*chunk)
-    return fold
+    job: ReplayJob,
+    store: PageStore,
+    bucket: int,
+    render: Callable[[BucketFold], T],
+    nodes: set[bytes] | None = None,
+    faults: dict[bytes, Fault] | None = None,
+) -> Replayed[T]:
+    """Fold one bucket's part of the log onto its base; of these nodes, or of all in the scope.
+
+    Without those of whom `faults` are known already, and without whoever raises.
+    """
+
+    def fold(excluded: frozenset[bytes]) -> BucketFold:
+        base = _inside(read_state(store, job.base, bucket), nodes, job.scope.ids)
+        folded = BucketFold(job.domain, to_rows(base), excluded=excluded)
+        for chunk in bucket_chunks(job, store, bucket, nodes):
+            folded.feed(*chunk)
+        return folded
+
+    known = _unknown(job, bucket, nodes) | (faults or {})
+    return Replayed(*fold_contained(fold, render, frozenset(), known), known)
+
+
+def rows_of(fold: BucketFold) -> list[ModelRegistrationProjection]:
+    """What a replay is made into by those who want its rows."""
+    return list(fold.rows())
+
+
+def _unknown(job: ReplayJob, bucket: int, nodes: set[bytes] | None) -> dict[bytes, Fault]:
+    """The nodes of a bucket, within the scope, that the base does not know."""
+    ours = [node for node in job.unknown if bucket_of(node, job.buckets) == bucket]
+    inside = _inside(pa.table({"entity_id": pa.array(ours, pa.binary())}), nodes, job.scope.ids)
+    return dict.fromkeys(inside["entity_id"].to_pylist(), _NO_BASE)
 
 
 def bucket_chunks(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from typing import NamedTuple
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +42,18 @@ class StateFile(BaseModel):
     @property
     def nodes(self) -> int:
         return sum(group.nodes for group in self.groups)
+
+
+class StoredState(NamedTuple):
+    """What the log below `position` amounts to, but for nodes that could not be folded."""
+
+    position: int
+    nodes: int
+    files: tuple[StateFile, ...]
+    set_aside: frozenset[UUID] = frozenset()
+
+
+THE_BEGINNING = StoredState(0, 0, ())
 
 
 def write_state(

@@ -6,9 +6,9 @@ in it can change a state, so its latest time and its latest deadline say all tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.machine import KIND_CODES, KINDS
-from onex_platform.pages.schema import LOG_SCHEMA
+from onex_platform.pages.schema import BEAT_COLUMNS, LOG_SCHEMA
 
 Integers = NDArray[np.int64]
 
@@ -26,6 +26,8 @@ _HEARTBEAT = KIND_CODES[EnumEventKind.NODE_HEARTBEAT]
 _FAILED = KIND_CODES[EnumEventKind.REGISTRATION_FAILED]
 _KIND_NAMES = pa.array([kind.value for kind in KINDS])
 NO_EPOCH = -1
+# What is told of an event that is left out.
+_TOLD = (*BEAT_COLUMNS, "kind")
 # What is not read of a heartbeat.
 _BARE_BEAT: dict[str, Any] = {
     **dict.fromkeys(LOG_SCHEMA.names),
@@ -39,6 +41,10 @@ _BARE_BEAT: dict[str, Any] = {
 # stands for, and its source: a row of the changes or, counted down from -1, of the heartbeats (the
 # first of its run).
 Step = tuple[int, int, int, int, int, int, int, int, int, int]
+
+
+class ChunkError(Exception):
+    """The events of a chunk can't be read together; which of them is at fault is not known."""
 
 
 class Chunk:
@@ -68,9 +74,16 @@ class Chunk:
         with the least that is a payload."""
         if source < 0:
             return _whole_beat(self.beats.slice(-1 - source, 1).to_pylist()[0])
+        return self.change_rows()[source]
+
+    def change_rows(self) -> list[dict[str, Any]]:
+        """The events that may change a state, as rows of a page."""
         if self._change_rows is None:
-            self._change_rows = self.changes.to_pylist()
-        return self._change_rows[source]
+            try:
+                self._change_rows = self.changes.to_pylist()
+            except (ValueError, OverflowError) as error:
+                raise ChunkError(f"{type(error).__name__}: {error}") from error
+        return self._change_rows
 
     def rows(self, sources: list[int]) -> list[dict[str, Any]]:
         """The events behind some steps; cheaper than one by one."""
@@ -155,6 +168,52 @@ class Chunk:
             np.zeros(len(table), dtype=np.int64),
             -1 - np.arange(len(table)),
         )
+
+
+class LeftOut(NamedTuple):
+    """What is left of a chunk without some nodes, and what was theirs: how many duplicates, and of
+    each node's other events the first, with how many they are."""
+
+    changes: pa.Table
+    beats: pa.Table
+    duplicates: int
+    firsts: list[tuple[dict[str, Any], int]]
+
+
+def leave_out(changes: pa.Table, beats: pa.Table, nodes: Collection[bytes]) -> LeftOut:
+    """A chunk without the events of some nodes."""
+    changes, their_changes = _divided(changes, nodes)
+    beats, their_beats = _divided(beats, nodes)
+    duplicates = int(pc.sum(their_changes["duplicate"]).as_py() or 0)
+    theirs = their_changes.filter(pc.invert(their_changes["duplicate"])).select(_TOLD)
+    beat = pa.array([EnumEventKind.NODE_HEARTBEAT.value] * len(their_beats), pa.string())
+    theirs = pa.concat_tables(
+        [theirs, their_beats.select(BEAT_COLUMNS).append_column(theirs.schema.field("kind"), beat)]
+    )
+    return LeftOut(changes, beats, duplicates, _firsts(theirs))
+
+
+def _firsts(events: pa.Table) -> list[tuple[dict[str, Any], int]]:
+    """Each node's first event, and how many it has; of many events only these become objects."""
+    if not len(events):
+        return []
+    codes = events["entity_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    order = np.lexsort((events["position"].to_numpy(), codes))
+    _, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
+    rows = events.take(pa.array(order[starts])).to_pylist()
+    return list(zip(rows, counts.tolist(), strict=True))
+
+
+def only(changes: pa.Table, beats: pa.Table, nodes: Collection[bytes]) -> tuple[pa.Table, pa.Table]:
+    """The events of some nodes alone."""
+    return _divided(changes, nodes)[1], _divided(beats, nodes)[1]
+
+
+def _divided(table: pa.Table, nodes: Collection[bytes]) -> tuple[pa.Table, pa.Table]:
+    """Without the nodes, and of them alone."""
+    column = table["entity_id"]
+    theirs = pc.is_in(column, value_set=pa.array(sorted(nodes), column.type))
+    return table.filter(pc.invert(theirs)), table.filter(theirs)
 
 
 def _whole_beat(row: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def relayed_numbers(account: RelayAccount) -> dict[str, Number]:
         "coalesced": account.coalesced,
         "waiting": account.waiting,
         **_too_large_numbers(account.too_large),
+        **({"held nodes": shortened(account.held)} if account.held else {}),
     }
 
 

@@ -13,7 +13,7 @@ from onex_platform.domain.identity import identify_node
 from onex_platform.errors import ConfigurationError
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Verdict
-from onex_platform.snapshots import checks, compaction
+from onex_platform.snapshots import checks, compaction, held
 from onex_platform.snapshots.relay import OutboxRelay, open_relay
 from onex_platform.snapshots.sweep import REPAIRS_PER_SWEEP, Sweep, look, queue_entities, sweep
 from onex_platform.telemetry import shortened
@@ -45,7 +45,7 @@ class TopicSweepConfig(ComparisonConfig):
 def build_definitions() -> dg.Definitions:
     return dg.Definitions(
         assets=[registration_snapshots],
-        asset_checks=[snapshot_topic_equals_projection, compaction_keeps_up],
+        asset_checks=[snapshot_topic_equals_projection, no_event_is_held_back, compaction_keeps_up],
         jobs=[publish_snapshots, sweep_snapshots],
         sensors=[publish_when_outbox_waits],
         schedules=[
@@ -102,10 +102,9 @@ def publish_when_outbox_waits(
     context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
 ) -> dg.RunRequest | dg.SkipReason:
     """Start the relay when something waits that no draining run will publish."""
-    for job in (wiring.DRAINING_JOB, publish_snapshots.name):
-        if wiring.is_in_flight(context.instance, job):
-            return dg.SkipReason(f"A run of {job} publishes what waits.")
-    if reason := wiring.reason_to_wait(context.instance, publish_snapshots.name):
+    if reason := wiring.drained_by(context.instance, archive):
+        return dg.SkipReason(f"{reason} It publishes what waits.")
+    if reason := wiring.reason_to_wait(context.instance, archive, publish_snapshots.name):
         return dg.SkipReason(reason)
     with _relay(archive) as relay:
         waiting = relay.waiting()
@@ -134,7 +133,7 @@ def compare_and_repair(
                 limit=config.most_repairs,
             )
             too_large = relay.publish_pending().too_large
-        compacted = _compaction(relay)
+        compacted, refused = _compaction(relay), _held(relay)
     # What the sweep found, before it repaired it: somebody should know.
     yield dg.AssetCheckEvaluation(
         asset_key=wiring.REGISTRATION_SNAPSHOTS,
@@ -145,6 +144,11 @@ def compare_and_repair(
         asset_key=wiring.REGISTRATION_SNAPSHOTS,
         check_name="compaction_keeps_up",
         **compacted._asdict(),
+    )
+    yield dg.AssetCheckEvaluation(
+        asset_key=wiring.REGISTRATION_SNAPSHOTS,
+        check_name="no_event_is_held_back",
+        **refused._asdict(),
     )
     yield dg.Output(None, metadata=checks.swept_numbers(done, too_large))
 
@@ -168,6 +172,13 @@ def snapshot_topic_equals_projection(
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
+def no_event_is_held_back(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+    """Kafka takes every event of the registry; one that it refuses holds up its own node."""
+    with _relay(archive) as relay:
+        return dg.AssetCheckResult(**_held(relay)._asdict())
+
+
+@dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
 def compaction_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
     """Records that newer ones supersede leave the topic as soon as its settings promise."""
     with _relay(archive) as relay:
@@ -177,6 +188,11 @@ def compaction_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheck
 def _compaction(relay: OutboxRelay) -> Verdict:
     topic = relay.writer.config.topic
     return compaction.compaction_keeps_up(relay.settings, topic, datetime.now(UTC))
+
+
+def _held(relay: OutboxRelay) -> Verdict:
+    now = datetime.now(UTC)
+    return held.no_event_is_held_back(relay.engine, relay.breaker, relay.domain, now)
 
 
 def _entity(node: str, tenant: str) -> UUID:

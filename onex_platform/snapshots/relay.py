@@ -7,7 +7,10 @@ What holds, wherever it is stopped:
   however many entries wait. A row that is closed or gone becomes a tombstone.
 - Events keep the order of their entries, and don't wait for snapshots: those are a convenience.
 - A row that is too large for the topic leaves the outbox without it, so that others go on. It is
-  named, and the sweep finds it as long as that is so. Events are short: the registry wrote them.
+  named, and the sweep finds it as long as that is so.
+- An event that Kafka refuses for what it is, and those of its node behind it, stay in the outbox in
+  their order; the node is named, told of and tried again later. All others are published. What was
+  sent behind such an event is sent again after it, under the same id.
 """
 
 from __future__ import annotations
@@ -17,18 +20,24 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import dropwhile
+from operator import attrgetter
 from typing import Any, Self
+from uuid import UUID
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_producer, produce_all
+from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_producer
+from onex_platform.engines.kafka_sender import send_each
 from onex_platform.engines.postgres import Engine, open_engine, transaction
 from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.projections import outbox
+from onex_platform.projections.containment import fault_of, is_of_a_node
 from onex_platform.resilience import CircuitBreaker, shared_breaker
 from onex_platform.settings import Settings
 from onex_platform.snapshots.cloud_events import attributes
+from onex_platform.snapshots.held import alert_of_held
 from onex_platform.snapshots.records import RowState, take_waiting_rows
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.turns import publication_turn
@@ -41,11 +50,16 @@ _PUBLISHED_REQUESTS = """
     ON CONFLICT (domain, entity_id) DO UPDATE SET published_at = excluded.published_at"""
 
 
+# Nodes with an event that Kafka refuses: the first such entry, and why.
+Refused = dict[UUID, tuple[Any, str]]
+
+
 @dataclass(slots=True)
 class RelayAccount:
     """What was acknowledged, and what still waits; entries that became one record are coalesced.
 
-    `too_large` are the entities whose snapshot the topic could not take.
+    `too_large` are the entities whose snapshot the topic could not take, `held` those with an event
+    that Kafka refuses.
     """
 
     snapshots: int = 0
@@ -54,6 +68,7 @@ class RelayAccount:
     coalesced: int = 0
     waiting: int = 0
     too_large: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
 
     @property
     def published(self) -> int:
@@ -67,6 +82,7 @@ class RelayAccount:
         self.coalesced += other.coalesced
         self.waiting = other.waiting
         self.too_large = list(dict.fromkeys(self.too_large + other.too_large))
+        self.held = list(dict.fromkeys(self.held + other.held))
         return self
 
 
@@ -110,6 +126,8 @@ class OutboxRelay:
                 except InfraError as error:
                     failures.append(error)
                     del steps[step]
+        if account.held:
+            alert_of_held(self.settings, self.engine, self.breaker, self.domain)
         if failures:
             raise failures[0]
         account.waiting = sum(self.waiting()) if steps else 0
@@ -157,26 +175,78 @@ class OutboxRelay:
             if not entries:
                 return False
             with effect("events.send"):
-                self._send_events([self._to_record(entry) for entry in entries])
-            outbox.acknowledge(cursor, self.domain, [entry.id for entry in entries])
-            requests = {e.entity_id for e in entries if e.event_kind == EnumEventKind.ACK_REQUESTED}
+                refused = self._send_events(entries)
+            sent = [entry for entry in entries if _is_before(entry, refused)]
+            outbox.acknowledge(cursor, self.domain, [entry.id for entry in sent])
+            requests = {e.entity_id for e in sent if e.event_kind == EnumEventKind.ACK_REQUESTED}
             cursor.execute(_PUBLISHED_REQUESTS, {"domain": self.domain, "ids": list(requests)})
-        account.events += len(entries)
+            outbox.let_go(cursor, self.domain, {e.entity_id for e in sent} - refused.keys())
+            outbox.hold(cursor, self.domain, refused)
+        account.events += len(sent)
+        account.held += map(str, refused)
         return len(entries) == limit
 
-    def _send_events(self, records: list[KafkaRecord]) -> None:
+    def _send_events(self, entries: list[Any]) -> Refused:
+        """Send the events; of each node with one that is refused, the first such entry, and why."""
         if self._producer is None:
             # As patient as a snapshot's transaction: PostgreSQL's is open meanwhile.
             limit = int(self.settings.snapshots.transaction_seconds * 1000)
             producer = open_producer(self.settings, **{"delivery.timeout.ms": limit})
             self._producer = self._events.enter_context(producer)
+        waiting: dict[UUID, list[Any]] = {}
+        for entry in entries:
+            waiting.setdefault(entry.entity_id, []).append(entry)
         try:
-            produce_all(self._producer, records)
+            return self._deliver(self._producer, waiting)
         except BaseException:
             self._producer = None
             with suppress(InfraError):  # entered with an error, it does not wait for long
                 self._events.__exit__(*sys.exc_info())
             raise
+
+    def _deliver(self, producer: KafkaProducer, waiting: dict[UUID, list[Any]]) -> Refused:
+        """Send the events of some nodes.
+
+        The broker refuses an event together with those that travel with it. So whoever has one
+        refused is tried again from there on, with half of the others, and at last alone.
+        """
+        entries = sorted((e for some in waiting.values() for e in some), key=attrgetter("id"))
+        failed = self._attempt(producer, entries)
+        tails = {
+            node: tail
+            for node, some in waiting.items()
+            if (tail := list(dropwhile(lambda e: e.id not in failed, some)))
+        }
+        if len(waiting) == 1:
+            return self._one_by_one(producer, tails)
+        nodes, refused = list(tails), Refused()
+        for part in (nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]):
+            if part:
+                refused |= self._deliver(producer, {node: tails[node] for node in part})
+        return refused
+
+    def _one_by_one(self, producer: KafkaProducer, tails: dict[UUID, list[Any]]) -> Refused:
+        """Send a node's events, up to the first that is refused."""
+        for node, entries in tails.items():
+            for entry in entries:
+                if failed := self._attempt(producer, [entry]):
+                    return Refused({node: (entry, failed[entry.id])})
+        return Refused()
+
+    def _attempt(self, producer: KafkaProducer, entries: list[Any]) -> dict[int, str]:
+        """Send entries; why some were refused, by their ids."""
+        failed: dict[int, str] = {}
+        records: dict[int, KafkaRecord] = {}
+        for entry in entries:
+            try:
+                records[entry.id] = self._to_record(entry)
+            except Exception as error:
+                if not is_of_a_node(error):
+                    raise
+                failed[entry.id] = fault_of(error).error
+        ids = list(records)
+        refused = send_each(producer, list(records.values()))
+        return failed | {ids[place]: error for place, error in refused.items()}
 
     def _to_record(self, entry: Any) -> KafkaRecord:
         topic = load_catalogue().for_kind(EnumEventKind(entry.event_kind)).topic
@@ -184,6 +254,14 @@ class OutboxRelay:
         cloudy = self.settings.snapshots.cloud_events
         headers = attributes(entry.envelope, key) if cloudy else []
         return KafkaRecord(topic, entry.envelope, key, headers)
+
+
+def _is_before(entry: Any, refused: Refused) -> bool:
+    """Whether an entry was sent, and nothing of its node before it was refused."""
+    if entry.entity_id not in refused:
+        return True
+    first, _ = refused[entry.entity_id]
+    return bool(entry.id < first.id)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from uuid import UUID
 
-from onex_platform.domain.projection import MOST_VERSION
+from onex_platform.domain.projection import MOST_LIFTED_VERSION, MOST_VERSION
 from onex_platform.engines.postgres import Cursor, transaction
 from onex_platform.faults import effect
 from onex_platform.projections import outbox
@@ -91,7 +91,7 @@ def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
         RETURNING {_ENTRY}, p.entity_id, p.row_version""",  # noqa: S608 - constant parts
         {
             "domain": domain,
-            "most": MOST_VERSION,
+            "most": MOST_LIFTED_VERSION,
             "ids": [fault.entity_id for fault in faults],
             "versions": [fault.record.version for fault in faults if fault.record is not None],
         },

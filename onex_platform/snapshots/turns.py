@@ -16,7 +16,13 @@ from contextlib import contextmanager
 
 from psycopg.errors import LockNotAvailable
 
-from onex_platform.engines.postgres import LOCK_HOLDER, Cursor, Engine, transaction
+from onex_platform.engines.postgres import (
+    LOCK_HOLDER,
+    Cursor,
+    Engine,
+    require_fence,
+    transaction,
+)
 from onex_platform.errors import InfraError
 from onex_platform.faults import effect
 from onex_platform.resilience import CircuitBreaker
@@ -41,6 +47,7 @@ def publication_turn(
         try:
             yield cursor
             with effect(f"{what}.mark"):
+                require_fence(engine, cursor)
                 cursor.connection.commit()
         except InfraError as error:
             cursor.connection.rollback()

@@ -13,9 +13,11 @@ from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
 from onex_platform.engines.kafka import KafkaRecord, open_producer, produce_all
+from onex_platform.errors import InfraError
+from onex_platform.faults import effect
 from onex_platform.settings import Settings
-from onex_platform.telemetry import redact_value
-from onex_platform.topics.catalogue import Catalogue
+from onex_platform.telemetry import get_logger, redact_value
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
 
 _KIND = EnumEventKind.ERROR_DETECTED
 _SOURCE = "onex-platform"
@@ -54,6 +56,25 @@ def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alar
                 for alarm in alarms
             ),
         )
+
+
+def tell(settings: Settings, what: str, alarms: Sequence[Alarm]) -> int:
+    """Log failures and publish them; how many the broker acknowledged.
+
+    For those who note what was told, and tell the rest again: a broker that does not answer fails
+    nobody. `what` names the log entries and the effect.
+    """
+    if not alarms:
+        return 0
+    log = get_logger(__name__)
+    for alarm in alarms:
+        log.error(what, **alarm.context)
+    try:
+        with effect(f"{what}.alert"):
+            return raise_alarms(settings, load_catalogue(), alarms)
+    except InfraError as error:
+        log.warning(f"{what}_not_published", error=error)
+        return 0
 
 
 def _impatient(settings: Settings) -> Settings:

@@ -72,8 +72,8 @@ def killed_at(watched: Watched, point: str, **variables: str) -> None:
         ("after:deadlines.declare", 10),
         ("before:deadlines.close", 18),
         ("after:deadlines.close", 18),
-        ("before:deadlines.alert", 18),
-        ("after:deadlines.alert", 18),
+        ("before:expiry_hold.alert", 18),
+        ("after:expiry_hold.alert", 18),
         ("after:deadlines.mark_alert", 18),
     ],
 )

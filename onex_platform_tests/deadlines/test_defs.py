@@ -77,7 +77,7 @@ def test_a_draining_run_scans_itself_and_its_long_fold_is_no_gap(
     job = graph.definitions.resolve_job_def(wiring.DRAINING_JOB)
     run = graph.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     before = datetime.now(UTC)
-    assert "draining run scans" in graph.tick(SENSOR).skip_message
+    assert "It scans the deadlines" in graph.tick(SENSOR).skip_message
     [(watched_at, resumed_at)] = fleet.select("SELECT watched_at, resumed_at FROM deadline_watches")
     assert (watched_at >= before, resumed_at) == (True, LONG_AGO)
     graph.instance.report_run_failed(run)
@@ -86,8 +86,8 @@ def test_a_draining_run_scans_itself_and_its_long_fold_is_no_gap(
 
 def test_a_tick_keeps_the_watch_while_scans_fail(graph: Graph, fleet: Watched) -> None:
     job = graph.definitions.resolve_job_def("scan_deadlines")
-    run = graph.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    graph.instance.report_run_failed(run)
+    for _ in range(2):
+        graph.instance.report_run_failed(graph.instance.create_run_for_job(job))
     assert "failed in a row" in graph.tick(SENSOR).skip_message
     assert len(fleet.select("SELECT * FROM deadline_watches")) == 1
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from onex_platform.deadlines import alerts
 from onex_platform.deadlines.records import flapping, holds, override_guard, overrides
 from onex_platform.deadlines.scan import is_due, scan
 from onex_platform.domain.envelope import ModelEventEnvelope
@@ -210,7 +209,7 @@ def test_a_hold_that_could_not_be_told_is_told_by_a_later_scan(
 
     before = end_positions(piped.archive.settings, [ERRORS])
     with monkeypatch.context() as patched:
-        patched.setattr(alerts, "raise_alarms", fail)
+        patched.setattr(alarms, "raise_alarms", fail)
         piped.active(100, at(0))
         assert piped.scan(NOW).alerts == 0
     piped.watched_at(NOW + MINUTE)

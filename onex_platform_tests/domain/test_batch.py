@@ -15,7 +15,7 @@ from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType
 from onex_platform_tests.domain.builders import NODE, START, State, at, event, record
-from onex_platform_tests.domain.histories import records, run_in_cuts, with_repeats
+from onex_platform_tests.domain.histories import Run, records, run_in_cuts, with_repeats
 from onex_platform_tests.domain.plain_fold import as_plain, fold_plainly
 
 Kind = EnumEventKind
@@ -132,6 +132,36 @@ def test_a_fact_that_comes_back_through_kafka_is_a_duplicate() -> None:
     assert [e.kind for e in facts] == [Kind.NODE_ACCEPTED, Kind.ACK_REQUESTED]
     assert run.outcomes["duplicate"] == 2
     assert run.rows == rows
+
+
+def test_the_highest_epoch_that_is_let_in_leaves_room_for_the_lives_behind_it() -> None:
+    life = [
+        (Kind.NODE_INTROSPECTION, {"epoch": 2**62}),
+        (Kind.NODE_SHUTDOWN, {}),
+        (Kind.NODE_INTROSPECTION, {}),
+        (Kind.NODE_ACK, {}),
+    ]
+    run = Run(RegistrationPolicy())
+    for n, (kind, fields) in enumerate(life):
+        run.cut([record(kind, n, offset=n, **fields)], at(n), at(n + 1))
+    [row] = run.rows.values()
+    assert (row.epoch, row.current_state) == (2**62 + 1, State.ACTIVE)
+    # What the registry says of that life comes back, and is what it was.
+    facts = [e for e in run.log if e.cause_id is not None]
+    returned = [
+        record(
+            fact.kind,
+            10,
+            offset=100 + n,
+            envelope={
+                "event_id": str(fact.event_id),
+                "payload": fact.payload.model_dump(mode="json", exclude_none=True),
+            },
+        )
+        for n, fact in enumerate(facts)
+    ]
+    run.cut(returned, at(20), at(20))
+    assert (run.outcomes["duplicate"], run.parked) == (len(facts), [])
 
 
 def test_an_unknown_node_that_beats_is_asked_once_per_interval() -> None:

@@ -125,6 +125,7 @@ def test_a_legacy_event_reads_like_its_canonical_twin(legacy_type: str) -> None:
         (record(Kind.NODE_ACK, epoch=-1), Reason.BAD_PAYLOAD, "epoch=-1"),
         (record(Kind.NODE_ACK, epoch=True), Reason.BAD_PAYLOAD, "epoch=True"),
         (record(Kind.NODE_ACK, epoch=2**63), Reason.BAD_PAYLOAD, "epoch="),
+        (record(Kind.NODE_INTROSPECTION, epoch=2**62 + 1), Reason.BAD_PAYLOAD, "at most 46116860"),
         (record(Kind.NODE_INTROSPECTION, node_type="WIZARD"), Reason.BAD_PAYLOAD, "WIZARD"),
         (record(Kind.NODE_INTROSPECTION, metadata={"a": "b\x00"}), Reason.BAD_PAYLOAD, "U+0000"),
         (record(Kind.NODE_ACK, value=b'{"a": [1e999]}'), Reason.BAD_PAYLOAD, "larger than"),

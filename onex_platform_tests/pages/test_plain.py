@@ -76,7 +76,7 @@ _FIELDS = {
     ),
     "node_type": st.sampled_from(["EFFECT", "effect", "Wizard", None, 3]),
     "node_version": _TEXT | st.none(),
-    "epoch": _NUMBER,
+    "epoch": _NUMBER | st.sampled_from([2**62, 2**62 + 1, 2**63 - 1, 2**63]),
     "deadline": st.sampled_from(_EXTREMES),
     "registered_at": st.sampled_from(_EXTREMES),
     "uptime_seconds": _NUMBER,
@@ -232,6 +232,13 @@ def test_a_number_that_is_too_large_is_left_to_the_intake() -> None:
         raw = record(Kind.NODE_HEARTBEAT, 1, topic=BEATS, extra=_RAW)
         value = (raw.value or b"").replace(json.dumps(_RAW).encode(), number.encode())
         assert plain_of([replace(raw, value=value)]) == [False], number
+
+
+def test_only_an_introspection_whose_next_life_has_no_number_is_left_to_the_intake() -> None:
+    for topic in ("introspections", "acks", BEATS):
+        for epoch, is_plain in ((2**62, True), (2**62 + 1, topic != "introspections")):
+            raw = record(KINDS[topic], 1, topic=topic, epoch=epoch)
+            assert plain_of([raw]) == [is_plain], (topic, epoch)
 
 
 def test_an_id_in_braces_is_plain() -> None:

@@ -43,7 +43,9 @@ pytestmark = pytest.mark.servers
 
 Kind = EnumEventKind
 NODES = 8
-COMMITS = {"ingest.commit_cut": staging.TABLES, "reduce.commit_batch": handover.TABLES}
+# Nobody is set aside here, so one table stays empty; the tests of containment fill it.
+FILLED = tuple(table for table in handover.TABLES if table != "handed_set_aside")
+COMMITS = {"ingest.commit_cut": staging.TABLES, "reduce.commit_batch": FILLED}
 
 
 def send_some(settings: Settings) -> int:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from onex_platform.cli.main import main
+from onex_platform.domain.order import position_at
 from onex_platform.pages.archive import PageArchive
 from onex_platform.settings import address_variables
 from onex_platform_tests.domain.builders import TENANT, at
@@ -76,6 +77,34 @@ def test_a_node_that_nobody_knows_is_exit_code_1(live: PageArchive) -> None:
     refused = onex(live, "show", "")
     assert (refused.code, refused.out) == (2, "")
     assert "node_id is empty; a node needs an id of 1 to 256 characters." in refused.err
+
+
+def test_a_node_that_is_set_aside_says_so(live: PageArchive) -> None:
+    before = show(live, "show", str(node(1)))
+    for aside in (node(1), UUID(int=7)):
+        execute(
+            live,
+            "INSERT INTO set_aside_nodes (domain, entity_id, since_position, event_id, kind, error)"
+            " VALUES ('registration', %s, %s, %s, 'node.ack.published', 'ValueError: odd')",
+            aside,
+            position_at(at(50)),
+            UUID(int=5),
+        )
+    shown = show(live, "show", str(node(1)))
+    assert shown.pop("set_aside") == {
+        "since": at(50).isoformat(),
+        "event_id": str(UUID(int=5)),
+        "kind": "node.ack.published",
+        "error": "ValueError: odd",
+    }
+    assert shown == before
+    text = onex(live, "show", str(node(1)))
+    assert "are not folded" in text.err and "ValueError: odd" in text.err
+    unknown = onex(live, "show", str(UUID(int=7)))
+    assert (unknown.code, "ValueError: odd" in unknown.err) == (1, True)
+    assert list(show(live, "list")["set_aside"]) == [str(node(1))]
+    [line] = [line for line in onex(live, "list").out.splitlines() if str(node(1)) in line]
+    assert "active *" in line
 
 
 def test_the_list_goes_on_page_by_page_and_filters(live: PageArchive) -> None:

@@ -24,9 +24,7 @@ from onex_platform.projections.as_of import (
 )
 from onex_platform.projections.history import (
     HOUR,
-    THE_BEGINNING,
     NotYetKnownError,
-    StoredState,
     hour_of,
     nearest_state,
     unwritten_hours,
@@ -34,6 +32,7 @@ from onex_platform.projections.history import (
 )
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.replaying import DamagedHistoryError
+from onex_platform.projections.state_files import THE_BEGINNING, StoredState
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform_tests.projections.logs import enter_folded_log, place, replayed

@@ -14,7 +14,8 @@ from onex_platform.domain.order import position_at
 from onex_platform.environment import child_environment
 from onex_platform.pages.archive import PageArchive, open_archive
 from onex_platform.projections.as_of import node_as_of
-from onex_platform.projections.history import HOUR, StoredState, nearest_state, write_hour
+from onex_platform.projections.history import HOUR, nearest_state, write_hour
+from onex_platform.projections.state_files import StoredState
 from onex_platform.settings import Settings, address_variables
 from onex_platform_tests.projections.logs import replayed
 from onex_platform_tests.projections.test_history import hours_of, log

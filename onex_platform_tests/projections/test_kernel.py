@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onex_platform.domain import machine
 from onex_platform.domain.batch import Decider, fold_batch, replay
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.identity import EntityKey
+from onex_platform.domain.identity import EntityKey, identify_node
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.domain.states import EnumNodeType
+from onex_platform.domain.states import EnumNodeType, EnumOutcome
 from onex_platform.pages.schema import BEAT_COLUMNS, CAUSE_COLUMNS, to_events, to_table
 from onex_platform.projections.columns import to_table as to_state_table
+from onex_platform.projections.containment import Fault
 from onex_platform.projections.kernel import BucketFold
-from onex_platform_tests.domain.builders import START, at, event
+from onex_platform_tests.domain.builders import START, TENANT, at, event
 from onex_platform_tests.domain.histories import records, run_in_cuts
 
 Kind = EnumEventKind
@@ -116,3 +120,48 @@ def test_a_live_run_announces_what_was_declared_here_and_took_effect() -> None:
             feed(fold, [*log, *facts])
         assert live.announced == announced == fold_batch({}, [*log, *facts]).announced
         assert again.announced == []
+
+
+def test_of_a_node_that_is_excluded_the_events_are_counted_and_nothing_else() -> None:
+    sick, well = (identify_node(name, TENANT).entity_id for name in ("sick", "well"))
+    kinds = (Kind.NODE_HEARTBEAT, Kind.NODE_INTROSPECTION, Kind.NODE_HEARTBEAT)
+    log = [
+        event(kind, 8 * n, n, node=node, duplicate=n == 6)
+        for n, kind in enumerate((*kinds, Kind.NODE_ACK, *kinds), 1)
+        for node in (sick, well)
+    ]
+    fold = BucketFold("registration", live=True, excluded={sick.bytes})
+    for chunk in (log[:6], log[6:]):
+        feed(fold, chunk)
+    expected = fold_batch({}, [e for e in log if e.entity.entity_id == well])
+    assert rows_of(fold) == {key: change.row for key, change in expected.changes.items()}
+    # Seven events, of which one is a duplicate and stays so.
+    assert fold.set_aside == 6
+    assert (fold.outcomes.total(), fold.outcomes[EnumOutcome.DUPLICATE]) == (len(log), 2)
+    [(node, first)] = fold.aside.items()
+    assert (node, first.event["position"], first.times) == (sick.bytes, 8, fold.set_aside)
+    assert fold.strangers({sick.bytes, well.bytes}) == set()
+    assert [row.entity_id for row in fold.rows()] == [well]
+
+
+def test_what_a_step_raises_is_noted_with_its_event_and_the_walk_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [identify_node(f"node-{n}", TENANT).entity_id for n in range(5)]
+    log = [event(Kind.NODE_INTROSPECTION, 8, 1, node=n, epoch=k) for k, n in enumerate(nodes)]
+    whole = machine.step
+
+    def step(life: Any, kind: int, position: int, tenant: Any, epoch: Any, *rest: Any) -> int:
+        if epoch == 2:
+            raise ZeroDivisionError("two")
+        return whole(life, kind, position, tenant, epoch, *rest)
+
+    monkeypatch.setattr(machine, "step", step)
+    fold = BucketFold("registration")
+    feed(fold, log)
+    assert fold.faults == {
+        nodes[2].bytes: Fault(
+            "ZeroDivisionError: two", log[2].event_id.bytes, Kind.NODE_INTROSPECTION
+        )
+    }
+    assert {key.entity_id for key in rows_of(fold)} == {*nodes} - {nodes[2]}

@@ -362,7 +362,7 @@ def test_the_proof_finds_every_damage_and_changes_nothing(
     proved = live_equals_replay(spark, live)
     assert proved.holds
     assert proved.comparison.equal == NODES
-    assert proved.outcomes.total() == proved.events > 3 * NODES
+    assert proved.events > 3 * NODES
     damage(live)
     before = physical(live, *LIVE_TABLES)
     doubted = live_equals_replay(spark, live)

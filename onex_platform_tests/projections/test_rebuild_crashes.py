@@ -61,6 +61,8 @@ POINTS = (
     ("before:rebuild.last_catch_up", False, True),
     ("after:rebuild.last_catch_up", False, True),
     ("before:rebuild.write_rows", False, True),
+    ("before:rebuild.release", False, True),
+    ("after:rebuild.release", False, True),
     ("after:rebuild.write_rows", False, True),
     ("after:rebuild.swap", True, True),
     ("after:rebuild.discard", True, False),

@@ -27,6 +27,7 @@ from onex_platform.projections.replaying import (
     listed_nodes,
     plan_replay,
     replay_bucket,
+    rows_of,
 )
 from onex_platform.settings import Settings
 from onex_platform.simulate.fleet import Fleet
@@ -58,8 +59,8 @@ def folded_here(archive: PageArchive, scope: Scope = EVERYTHING, below: int | No
         row
         for bucket in range(archive.buckets)
         for row in replay_bucket(
-            job, archive.store, bucket, listed_nodes(job, archive.store, bucket)
-        ).rows()
+            job, archive.store, bucket, rows_of, listed_nodes(job, archive.store, bucket)
+        ).rendered
     )
     return {row.key: row for row in rows}
 

@@ -10,7 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from onex_platform.domain.projection import MOST_VERSION, ModelRegistrationProjection
+from onex_platform.domain.projection import (
+    MOST_LIFTED_VERSION,
+    MOST_VERSION,
+    ModelRegistrationProjection,
+)
 from onex_platform.snapshots.cache import SnapshotCache
 from onex_platform.snapshots.publisher import (
     SnapshotPublisherRegistration,
@@ -115,6 +119,17 @@ def test_a_version_at_the_limit_is_removed_and_nobody_is_lifted_above_it(
         assert _kinds(relay) == {number_id(1): Fault.AHEAD}
         assert sweep(relay, raise_versions=True).raised == 0
         assert registry.store.node(number_id(1)).row_version == 1
+
+
+def test_a_row_that_is_lifted_can_still_change(registry: Registry) -> None:
+    with published(registry, 1, 2) as (relay, readers, _):
+        for node, version in ((1, MOST_LIFTED_VERSION - 1), (2, MOST_LIFTED_VERSION)):
+            registry.intrude(node, None, (VERSION_HEADER, str(version)))
+        assert sweep(relay, raise_versions=True).raised == 1
+        [changed] = registry.change(1)
+        assert changed.row_version == MOST_LIFTED_VERSION + 1
+        relay.publish_pending()
+        assert number_id(1) in readers.names()
 
 
 def test_another_spelling_of_a_node_s_key_is_nobody_s(registry: Registry) -> None:
