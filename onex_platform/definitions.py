@@ -41,6 +41,7 @@ def build_definitions(
     require_ledger_beyond_retention(catalogue, settings.registration.ledger_days)
     own = {
         "settings": settings,
+        "presence": engines.presence,
         "spark": engines.spark_resource(stack.spark_jars),
         "archive": pages.archive,
     }
@@ -61,8 +62,11 @@ def build_definitions(
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """What a code location serves: the graph as this process's environment describes it."""
-    settings = load_settings()
+    """What a code location serves: the graph as this process's environment describes it.
+
+    Addresses that are not set are those of the embedded stack, if it runs.
+    """
+    settings = stack.attach(load_settings(), services=())
     configure_logging(settings.log.level, settings.log.style)
     # Dagster prints its own records; ours must not repeat them.
     logging.getLogger("dagster").propagate = False

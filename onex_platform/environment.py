@@ -132,6 +132,16 @@ def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **variables}
 
 
+def hand_to_children(variables: Mapping[str, str]) -> None:
+    """Put variables into the environment of every process that this one starts from now on."""
+    os.environ.update(variables)
+
+
+def inherited(variable: str) -> str | None:
+    """What `hand_to_children` of this process, or of one above it, has put there."""
+    return os.environ.get(variable)
+
+
 def _field(model: type[BaseModel], path: list[str]) -> FieldInfo | None:
     """The setting at `path`; None if that is a whole group."""
     for name in path:

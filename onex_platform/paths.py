@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+from onex_platform import __version__
 from onex_platform.errors import ConfigurationError
 
-_CHECKOUT = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = _PACKAGE.parent
 _INSTALLED = Path(sys.prefix) / "share" / "onex-platform"
 
 
@@ -20,6 +24,18 @@ def project_folder(name: str) -> Path:
 def project_file(name: str) -> Path:
     """The file `name` (`dagster.yaml`) of the checkout, or of the installation."""
     return _find(name, "file", Path.is_file)
+
+
+@cache
+def code_version() -> str:
+    """The release, and a digest of the code as it was when this process first asked.
+
+    Two processes with the same one run the same code, in a checkout as well.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return f"{__version__}+{digest.hexdigest()[:12]}"
 
 
 def _find(name: str, kind: str, is_one: Callable[[Path], bool]) -> Path:

@@ -64,6 +64,7 @@ class RegistrationSettings(Group):
 
     ack_seconds: Seconds = Field(30, description="time a node has to acknowledge")
     first_liveness_seconds: Seconds = Field(60, description="life granted by registration")
+    heartbeat_seconds: Seconds = Field(30, description="how often nodes beat")
     heartbeat_liveness_seconds: Seconds = Field(90, description="life granted by each heartbeat")
     request_interval_seconds: Seconds = Field(
         300, description="at most one introspection request per node in this time"
@@ -128,14 +129,22 @@ class PagesSettings(Group):
 
 
 class PipelineSettings(Group):
-    """How long a run of the pipeline works, and how long it waits for more."""
+    """How long a run of the pipeline works, who comes after it, and how a dead one is told."""
 
-    run_seconds: Seconds = Field(600, description="a run ends after this time, caught up or not")
-    run_records: int = Field(
-        20_000_000, ge=1, description="a run ends after this many records, caught up or not"
+    run_seconds: Seconds = Field(600, description="a run hands over after this time")
+    run_records: int = Field(20_000_000, ge=1, description="a run hands over after so many records")
+    handover_seconds: Seconds = Field(
+        60, description="a run asks for its successor this long before its time is over"
+    )
+    warm_runs: int = Field(
+        0,
+        ge=0,
+        le=2,
+        description="runs kept warm while nothing comes: 0 none; 1 the one at work, which does not "
+        "end; 2 another one beside it, which takes over within seconds if that one dies",
     )
     linger_seconds: Seconds = Field(
-        20, description="a run that is caught up waits this long for more before it ends"
+        45, description="a run that is caught up waits this long for more before it ends"
     )
     poll_seconds: Seconds = Field(0.5, description="pause between looks while a run lingers")
     fold_events: int = Field(
@@ -143,6 +152,18 @@ class PipelineSettings(Group):
     )
     clock_seconds: Seconds = Field(
         5, description="time between two looks at the deadlines while a run lasts"
+    )
+    lease_seconds: float = Field(
+        6, ge=0.5, le=300, description="whoever does not renew its lease for so long is dead"
+    )
+    start_seconds: Seconds = Field(
+        60, description="a launched run that has no lease by then is dead"
+    )
+    stall_seconds: Seconds = Field(
+        10, description="a Spark that does not answer for so long ends its run"
+    )
+    outage_seconds: Seconds = Field(
+        300, description="a run waits this long for a server to come back before it fails"
     )
 
 

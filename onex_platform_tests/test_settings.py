@@ -144,6 +144,26 @@ def test_what_is_not_even_an_address_is_not_shown_at_all(
             "ONEX_DEADLINES_GAP_SECONDS=30 must be at most half",
         ),
         ({"ONEX_DEADLINES_GAP_SECONDS": "5"}, "must exceed ONEX_PIPELINE_CLOCK_SECONDS=5"),
+        (
+            {"ONEX_REGISTRATION_HEARTBEAT_SECONDS": "90"},
+            "ONEX_REGISTRATION_HEARTBEAT_LIVENESS_SECONDS=90 must exceed",
+        ),
+        (
+            {"ONEX_PIPELINE_LINGER_SECONDS": "30"},
+            "must exceed ONEX_REGISTRATION_HEARTBEAT_SECONDS=30",
+        ),
+        (
+            {"ONEX_PIPELINE_RUN_SECONDS": "60"},
+            "must exceed ONEX_PIPELINE_HANDOVER_SECONDS=60",
+        ),
+        (
+            {"ONEX_PIPELINE_LINGER_SECONDS": "600"},
+            "ONEX_PIPELINE_RUN_SECONDS=600 must exceed",
+        ),
+        (
+            {"ONEX_PIPELINE_LEASE_SECONDS": "30"},
+            "ONEX_DEADLINES_GAP_SECONDS=30 must exceed",
+        ),
     ],
 )
 def test_settings_that_only_make_sense_together_name_each_other(

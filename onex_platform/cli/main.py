@@ -16,11 +16,13 @@ COMMANDS = {
     "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
     "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
+    "pipeline": ("onex_platform.cli.pipeline", "Run the pipeline without Dagster."),
     "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),
     "settings": ("onex_platform.cli.settings", "Show the settings in force and their source."),
     "simulate": ("onex_platform.cli.simulate", "Play a simulated fleet to Kafka or to files."),
     "snapshots": ("onex_platform.cli.snapshots", "Publish, show, compare and rebuild snapshots."),
     "stack": ("onex_platform.cli.stack", "Start, stop and inspect the embedded servers."),
+    "status": ("onex_platform.cli.status", "Say how the service is: who works, what waits."),
     "topics": ("onex_platform.cli.topics", "List the topic catalogue and create its topics."),
 }
 

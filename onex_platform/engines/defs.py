@@ -1,4 +1,4 @@
-"""Dagster's way to Spark: one session per run, from the settings, closed when the run ends."""
+"""Dagster's way to Spark and to leases: one of each per run, from the settings, ended with it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from pathlib import Path
 import dagster as dg
 from dagster_pyspark import PySparkResource
 
+from onex_platform.engines.leases import Presence, open_keeper
 from onex_platform.engines.spark import open_session, spark_properties
 from onex_platform.settings import Settings
+
+
+@dg.resource(required_resource_keys={"settings"})
+def presence(context: dg.InitResourceContext) -> Iterator[Presence | None]:
+    """The run's lease, claimed before anything else and renewed until the run ends."""
+    run = context.run
+    if run is None:
+        yield None
+        return
+    with open_keeper(context.resources.settings) as keeper:
+        yield Presence(keeper, keeper.claim(run.job_name, exclusive=False, run_id=run.run_id))
 
 
 def spark_resource(connectors: Callable[[Settings], Iterable[Path]]) -> dg.ResourceDefinition:
@@ -19,7 +31,9 @@ def spark_resource(connectors: Callable[[Settings], Iterable[Path]]) -> dg.Resou
     there before is used and left running. `connectors` finds the jars, if there is a use for them.
     """
 
-    @dg.resource(required_resource_keys={"settings"}, description=spark_resource.__doc__)
+    @dg.resource(
+        required_resource_keys={"settings", "presence"}, description=spark_resource.__doc__
+    )
     def spark(context: dg.InitResourceContext) -> Iterator[PySparkResource]:
         settings: Settings = context.resources.settings
         # A Connect server was started with jars of its own.

@@ -8,9 +8,12 @@ a wrong statement is a defect of ours and passes as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any, cast
 
 import psycopg
@@ -39,12 +42,15 @@ __all__ = [
     "Engine",
     "copy_rows",
     "database_address",
+    "fenced",
     "fetch_one",
     "lift_statement_limit",
     "open_engine",
+    "require_fence",
     "session_arguments",
     "session_lock",
     "session_lock_if_free",
+    "session_name",
     "stream",
     "streamed",
     "transaction",
@@ -52,6 +58,8 @@ __all__ = [
 ]
 
 Cursor = psycopg.Cursor[Any]
+# Raises if the transaction may not be committed.
+Fence = Callable[[Cursor], None]
 
 _DRIVER = "postgresql+psycopg"
 _TOO_SLOW = (
@@ -61,6 +69,7 @@ _TOO_SLOW = (
     server_errors.TransactionTimeout,
     psycopg.errors.ConnectionTimeout,
 )
+_NAME_BYTES = 63
 _IDLE_TIMEOUT = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
 # Whoever holds the advisory lock with this key.
 LOCK_HOLDER = """
@@ -127,7 +136,7 @@ def session_arguments(
     }
     theirs = cast("str", database_address(postgres).query.get("options", ""))
     return {
-        "application_name": postgres.application_name,
+        "application_name": session_name(postgres),
         "connect_timeout": math.ceil(postgres.connect_timeout_seconds),
         "options": " ".join([theirs, *(f"-c {name}={value}" for name, value in ours.items())]),
         # A peer that vanished is noticed within a minute, not after the system's two hours.
@@ -135,6 +144,20 @@ def session_arguments(
         "keepalives_interval": 10,
         "keepalives_count": 3,
     }
+
+
+def session_name(postgres: PostgresSettings) -> str:
+    """How this process's sessions are called on the server: like those of no other process."""
+    tag = f" {os.getpid()}.{_process_token(os.getpid())}"
+    # The server keeps that many bytes.
+    room = _NAME_BYTES - len(tag)
+    return postgres.application_name.encode()[:room].decode(errors="ignore") + tag
+
+
+@cache
+def _process_token(_process: int) -> str:
+    """A forked process is another one."""
+    return secrets.token_hex(4)
 
 
 @contextmanager
@@ -165,6 +188,21 @@ def transaction(
             if idle_seconds is not None:
                 cursor.execute(_IDLE_TIMEOUT, [f"{math.ceil(idle_seconds * 1000)}ms"])
             yield cursor
+            require_fence(engine, cursor)
+
+
+def fenced(engine: Engine, fence: Fence) -> Engine:
+    """The same pool, for somebody whose transactions may be refused at their end."""
+    return engine.execution_options(fence=fence)
+
+
+def require_fence(engine: Engine, cursor: Cursor) -> None:
+    """Raise if the engine's owner may not commit what the transaction has written, if anything."""
+    fence: Fence | None = engine.get_execution_options().get("fence")
+    if fence is not None and not cursor.connection.closed:
+        written = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS something"
+        if fetch_one(cursor, written).something:
+            fence(cursor)
 
 
 @contextmanager

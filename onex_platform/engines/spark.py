@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,11 +117,34 @@ def open_session(settings: Settings, jars: list[str]) -> Iterator[SparkSession]:
         ) from error
     for name, value in _arrow(settings).items():
         session.conf.set(name, value)
+    _leave_out_what_is_raised()
     try:
         yield session
     finally:
         if running is None:
-            session.stop()
+            _stop(session)
+
+
+def _stop(session: SparkSession) -> None:
+    """End the session; of one whose JVM is gone, nothing is left to end."""
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError, EOFError):
+        if (context := getattr(session, "_sc", None)) is not None:
+            # Jobs that are cancelled now would be told as errors.
+            context.setLogLevel("OFF")
+        session.stop()
+
+
+def _leave_out_what_is_raised() -> None:
+    """py4j logs an error with its traceback, and raises it as well; once is enough."""
+    root = logging.getLogger()
+    if _is_not_raised not in root.filters:
+        root.addFilter(_is_not_raised)
+
+
+def _is_not_raised(entry: logging.LogRecord) -> bool:
+    return not entry.getMessage().endswith("while sending command.")
 
 
 def use_this_interpreter() -> None:

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
@@ -16,15 +18,17 @@ from onex_platform.deadlines.checks import (
     no_overdue_without_fact,
 )
 from onex_platform.domain.states import EnumOutcome
+from onex_platform.engines.leases import Presence
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.checks import Verdict
 from onex_platform.pages.compaction import GROUPS_PER_RUN, compact, plan
 from onex_platform.pages.counts import hours_closed
+from onex_platform.pipeline import succession
 from onex_platform.pipeline.loop import DrainAccount
-from onex_platform.pipeline.service import ServiceAccount, serve
+from onex_platform.pipeline.proofs import note_proof
+from onex_platform.pipeline.service import ServiceAccount, work
 from onex_platform.projections import checks, proof
 from onex_platform.projections.accounting import accounted_to
-from onex_platform.projections.backlog import measure_backlog
 from onex_platform.settings import Settings
 from onex_platform.snapshots.checks import relayed_numbers
 
@@ -43,7 +47,7 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     draining, closing, proving = _drain_job(settings), _hourly_job(), _proof_job()
     return dg.Definitions(
         jobs=[draining, closing, proving, compact_pages],
-        sensors=[_drain_when_behind(draining), compact_when_small_pages_pile_up],
+        sensors=[_drain_when_behind(draining), compact_when_small_pages_pile_up, end_dead_runs],
         schedules=[
             dg.build_schedule_from_partitioned_job(
                 closing, minute_of_hour=5, default_status=dg.DefaultScheduleStatus.RUNNING
@@ -54,26 +58,40 @@ def build_definitions(settings: Settings) -> dg.Definitions:
 
 
 def _drain_job(settings: Settings) -> dg.JobDefinition:
-    # A run ends by itself; one that does not within twice its time hangs.
-    limit = int(2 * (settings.pipeline.run_seconds + settings.pipeline.linger_seconds))
+    # It stands by for one run's time and works for two at most; one that takes longer hangs.
+    limit = int(6 * settings.pipeline.run_seconds)
 
-    @dg.job(name=wiring.DRAINING_JOB, tags={"dagster/max_runtime": str(limit)})
+    @dg.job(
+        name=wiring.DRAINING_JOB,
+        # The sensor starts the next one; a retry of Dagster's would be one too many.
+        tags={"dagster/max_runtime": str(limit), "dagster/max_retries": "0"},
+    )
     def drain_registration() -> None:
-        """Drain what waits, publish it, watch the clock, linger for more, and check the rows."""
+        """Stand by until the lease is free, drain what waits, publish it, watch the clock, linger
+        for more, hand over, and check the rows."""
         check_rows(drain_input())
 
     return drain_registration
 
 
-@dg.op(pool=wiring.WRITER_POOL, out=dg.Out(dg.Nothing))
+@dg.op(out=dg.Out(dg.Nothing))
 def drain_input(
     context: dg.OpExecutionContext,
+    presence: dg.ResourceParam[Presence],
     spark: dg.ResourceParam[PySparkResource],
     archive: dg.ResourceParam[PageArchive],
 ) -> None:
     """Take, fold and publish cuts until nothing is left, then for the linger time."""
     before = archive.index.head()
-    account = serve(spark.spark_session, archive, on_progress=_reporter(context.log.info))
+    with _recorded_as_cancelled(context):
+        account = work(
+            spark.spark_session,
+            archive,
+            presence.keeper,
+            run_id=context.run_id,
+            on_turn=lambda: context.log.info("The lease is ours."),
+            on_progress=_reporter(context.log.info),
+        )
     after = archive.index.head()
     for failure in account.failures:
         context.log.warning(f"The run went on without: {failure}")
@@ -97,19 +115,34 @@ def drain_input(
         )
 
 
+@contextmanager
+def _recorded_as_cancelled(context: dg.OpExecutionContext) -> Iterator[None]:
+    """Whoever is told to end was not asked through Dagster, which would take it for a failure."""
+    try:
+        yield
+    except (KeyboardInterrupt, DagsterExecutionInterruptedError):
+        context.instance.report_run_canceling(context.run, "Told to end; the lease is given back.")
+        raise
+
+
 @dg.op(ins={"drained": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
 def check_rows(
     spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks that ride with every run; one that blocks and fails, fails the run."""
-    yield _evaluation("accounting", checks.accounting(archive), blocking=True)
+    accounts = checks.accounting(archive)
+    note_proof(archive, "accounting", accounts)
+    yield _evaluation("accounting", accounts, blocking=True)
     now = datetime.now(UTC)
     yield _evaluation("fold_keeps_up", checks.fold_keeps_up(archive, now))
+    yield _evaluation("nobody_is_set_aside", checks.nobody_is_set_aside(archive, now))
     overdue = no_overdue_without_fact(archive, now)
     warns = dg.AssetCheckSeverity.WARN if overdue.is_warning else dg.AssetCheckSeverity.ERROR
     yield _evaluation("no_overdue_without_fact", overdue.verdict, severity=warns)
     sample = proof.live_equals_replay(spark.spark_session, archive, _SAMPLED_ROWS)
-    yield _evaluation("live_equals_replay", checks.live_equals_replay(sample), blocking=True)
+    compared = checks.live_equals_replay(sample)
+    note_proof(archive, "live_equals_replay", compared)
+    yield _evaluation("live_equals_replay", compared, blocking=not sample.is_contained)
 
 
 def _evaluation(name: str, verdict: Verdict, **how: Any) -> dg.AssetCheckEvaluation:
@@ -164,17 +197,27 @@ def _drain_when_behind(job: dg.JobDefinition) -> dg.SensorDefinition:
     def drain_when_behind(
         context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
     ) -> dg.RunRequest | dg.SkipReason:
-        """Start one bounded run when something waits and none is in flight."""
-        if reason := wiring.reason_to_wait(context.instance, job.name):
+        """Start a run when something waits and nobody drains, or when a successor is wanted."""
+        runs = wiring.runs_in_flight(context.instance, archive, job.name)
+        wanted = succession.judge(archive, [run.run_id for run in runs])
+        if not wanted.start:
+            return dg.SkipReason(wanted.reason)
+        if reason := wiring.pause_after_failures(context.instance, job.name):
             return dg.SkipReason(reason)
-        backlog = measure_backlog(archive)
-        if not backlog:
-            return dg.SkipReason("Nothing waits.")
-        context.log.info(str(backlog))
+        context.log.info(wanted.reason)
         # Without a key: Dagster would refuse a second run with the same one for ever.
         return dg.RunRequest()
 
     return drain_when_behind
+
+
+@dg.sensor(minimum_interval_seconds=10, default_status=dg.DefaultSensorStatus.RUNNING)
+def end_dead_runs(
+    context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+) -> dg.SkipReason:
+    """Report runs as failed whose process died without a word, so that nobody waits for them."""
+    dead = wiring.end_dead_runs(context.instance, archive)
+    return dg.SkipReason(f"Dead: {', '.join(dead)}." if dead else "Every run lives.")
 
 
 def _hourly_job() -> Any:
@@ -240,8 +283,10 @@ def compact_when_small_pages_pile_up(
     context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
 ) -> dg.RunRequest | dg.SkipReason:
     """Start one compaction when there are enough small pages to be worth it."""
-    if reason := wiring.reason_to_wait(context.instance, compact_pages.name):
+    if reason := wiring.reason_to_wait(context.instance, archive, compact_pages.name):
         return dg.SkipReason(reason)
+    if archive.settings.pipeline.warm_runs and wiring.drainer(archive) is None:
+        return dg.SkipReason("Nobody drains yet; merging pages would only delay it.")
     groups = plan(archive, accounted_to(archive), GROUPS_PER_RUN)
     pages, enough = sum(len(group.pages) for group in groups), archive.settings.pages.compact_when
     if pages < enough:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.pages.archive import PageArchive
 from onex_platform.pages.cuts import whole_tick
 from onex_platform.pages.index import RivalCutError
 from onex_platform.projections.reducer import fold_log, policy_of
+from onex_platform.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,38 +60,81 @@ class DrainAccount:
 Companion = Callable[[DrainAccount], bool]
 
 
+class Term(Protocol):
+    """For how long a run works, and what it makes of trouble."""
+
+    @property
+    def linger_seconds(self) -> float:
+        """How long it waits for more once it is caught up."""
+
+    def is_over(self, account: DrainAccount) -> bool:
+        """Whether to end now; asked before every step."""
+
+    def outlasts(self, error: Exception) -> bool:
+        """Wait until the step is worth trying again; False: the error ends the run."""
+
+    def works(self) -> None:
+        """Told after every step that succeeded."""
+
+
+class FixedTerm:
+    """A run that nobody succeeds: it ends at its bounds, and with the first error."""
+
+    def __init__(self, pipeline: PipelineSettings, linger_seconds: float | None = None) -> None:
+        self.linger_seconds = pipeline.linger_seconds if linger_seconds is None else linger_seconds
+        self._records = pipeline.run_records
+        self._end = time.monotonic() + pipeline.run_seconds
+
+    def is_over(self, account: DrainAccount) -> bool:
+        return time.monotonic() >= self._end or account.read >= self._records
+
+    def outlasts(self, error: Exception) -> bool:
+        return False
+
+    def works(self) -> None:
+        return
+
+
 def drain(
     spark: SparkSession,
     archive: PageArchive,
     *,
     linger_seconds: float | None = None,
+    term: Term | None = None,
     companions: Sequence[Companion] = (),
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> DrainAccount:
-    """Take and fold cuts until nothing new came for the linger time.
+    """Take and fold cuts until nothing new came for the linger time, or the term is over.
 
-    Whatever was in the topics when the run began is folded when it ends, unless the run's bounds in
-    time or records end it before. `companions` are called after each fold; one that did something
-    keeps the run awake like a record would.
+    Whatever was in the topics when the run began is folded when it ends, unless its term ends it
+    before. `companions` are called after each fold; one that did something keeps the run awake like
+    a record would.
     """
     pipeline = archive.settings.pipeline
-    linger = pipeline.linger_seconds if linger_seconds is None else linger_seconds
+    term = term or FixedTerm(pipeline, linger_seconds)
     account = DrainAccount()
     goal = whole_tick(datetime.now(UTC))
-    started = busy = time.monotonic()
-    while time.monotonic() - started < pipeline.run_seconds and account.read < pipeline.run_records:
-        moved = _take_cut(spark, archive, account, datetime.now(UTC))
-        moved |= _fold(spark, archive, account)
-        for companion in companions:
-            moved |= companion(account)
+    busy = time.monotonic()
+    while not term.is_over(account):
+        try:
+            moved = _take_cut(spark, archive, account, datetime.now(UTC))
+            moved |= _fold(spark, archive, account)
+            for companion in companions:
+                moved |= companion(account)
+            idle = not moved and time.monotonic() - busy >= term.linger_seconds
+            account.caught_up = idle and archive.index.head() >= goal
+        except Exception as error:
+            if not term.outlasts(error):
+                raise
+            continue
+        term.works()
         if moved:
             busy = time.monotonic()
             on_progress(account)
-        elif time.monotonic() - busy >= linger and archive.index.head() >= goal:
-            account.caught_up = True
+        elif account.caught_up:
             break
         else:
-            time.sleep(min(pipeline.poll_seconds, linger))
+            time.sleep(min(pipeline.poll_seconds, term.linger_seconds))
     return account
 
 

@@ -14,9 +14,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from onex_platform.deadlines.scan import scan_when_due
+from onex_platform.engines.leases import LeaseKeeper, draining_lease
 from onex_platform.errors import InfraError
 from onex_platform.pages.archive import PageArchive
-from onex_platform.pipeline.loop import DrainAccount, drain
+from onex_platform.pipeline.loop import DrainAccount, FixedTerm, Term, drain
+from onex_platform.pipeline.spark_watch import watched_spark
+from onex_platform.pipeline.tenure import Tenure, Terms, held_lease
+from onex_platform.projections.backlog import measure_backlog
+from onex_platform.projections.reducer import rehearse_fold
+from onex_platform.projections.set_aside import alert_of_set_aside
 from onex_platform.snapshots.relay import OutboxRelay, RelayAccount, open_relay
 from onex_platform.telemetry import get_logger
 
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
 
 # A batch that takes longer leaves the rest for after the next fold.
 _PUBLISH_SECONDS = 5
+# How soon somebody is told; a broker that does not answer costs a few seconds each time.
+_ALARM_SECONDS = 2
 
 
 @dataclass(slots=True)
@@ -39,23 +47,78 @@ class ServiceAccount:
     failures: list[str] = field(default_factory=list)
 
 
+def work(
+    spark: SparkSession,
+    archive: PageArchive,
+    keeper: LeaseKeeper,
+    *,
+    run_id: str | None = None,
+    terms: Terms | None = None,
+    while_waiting: Callable[[], None] = lambda: None,
+    on_turn: Callable[[], None] = lambda: None,
+    on_progress: Callable[[DrainAccount], None] = lambda account: None,
+) -> ServiceAccount:
+    """Stand by, warm, until the domain's lease is free; then serve until somebody else stands by
+    to take over, or nothing new came for the linger time.
+
+    `while_waiting` is called again and again before it is our turn; what it raises ends the wait.
+    """
+
+    def wait() -> None:
+        watch.require()
+        while_waiting()
+
+    pipeline, name = archive.settings.pipeline, draining_lease(archive.domain)
+    with (
+        watched_spark(
+            spark, pipeline.stall_seconds, lambda: keeper.give_back(name, "stalled")
+        ) as watch,
+        held_lease(
+            keeper,
+            archive,
+            run_id=run_id,
+            warm_up=lambda: rehearse(spark, archive),
+            while_waiting=wait,
+        ) as lease,
+    ):
+        on_turn()
+        tenure = Tenure(lease, keeper, watch, pipeline, terms or Terms.of_run(pipeline))
+        account = serve(spark, archive.fenced(lease.fence), term=tenure, on_progress=on_progress)
+        lease.end("handed_over" if tenure.handed_over else "released")
+    return account
+
+
+def rehearse(spark: SparkSession, archive: PageArchive) -> None:
+    """Do once what a run does, without an effect: classes are loaded then, workers are forked,
+    connections are open. Not even a failure has one: the run itself will tell."""
+    try:
+        measure_backlog(archive)
+        archive.rehearse_cut(spark)
+        rehearse_fold(spark, archive)
+    except Exception as error:
+        get_logger(__name__).warning("pipeline.rehearsal_failed", error=str(error))
+
+
 def serve(
     spark: SparkSession,
     archive: PageArchive,
     *,
     linger_seconds: float | None = None,
+    term: Term | None = None,
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> ServiceAccount:
-    """Drain, publish and watch until nothing new came for the linger time."""
+    """Drain, publish and watch until nothing new came for the linger time, or the term is over."""
     account = ServiceAccount(DrainAccount())
+    alarms = _Alarms(archive, account)
     with open_relay(archive.settings, engine=archive.engine, domain=archive.domain) as relay:
         account.drained = drain(
             spark,
             archive,
-            linger_seconds=linger_seconds,
-            companions=[_Publisher(relay, account), _Clock(archive, account)],
+            term=term or FixedTerm(archive.settings.pipeline, linger_seconds),
+            companions=[_Publisher(relay, account), _Clock(archive, account), alarms],
             on_progress=on_progress,
         )
+    alarms.tell()  # of what the last fold brought
     return account
 
 
@@ -102,6 +165,29 @@ class _Clock:
         if not found.stood_back:
             self.account.held = found.held
         return bool(found.declared)
+
+
+@dataclass(slots=True)
+class _Alarms:
+    """Tells of what stands still: once, and again while the broker does not take it."""
+
+    archive: PageArchive
+    account: ServiceAccount
+    _next: float = 0.0
+
+    def __call__(self, drained: DrainAccount) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        with drained.timing("alarms"):
+            self.tell()
+        self._next = time.monotonic() + _ALARM_SECONDS
+        return False
+
+    def tell(self) -> None:
+        try:
+            alert_of_set_aside(self.archive, datetime.now(UTC))
+        except InfraError as error:
+            _note(self.account, error)
 
 
 def _note(account: ServiceAccount, error: InfraError) -> None:

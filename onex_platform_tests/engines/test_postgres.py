@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ class TestOnAServer:
                 return str(scalar(cursor, f"SHOW {name}"))
 
             assert shown("timezone") == "UTC"
-            assert shown("application_name") == "fold"
+            assert shown("application_name").startswith(f"fold {os.getpid()}.")
             assert shown("statement_timeout") == "7s"
             assert shown("lock_timeout") == "30s"
 

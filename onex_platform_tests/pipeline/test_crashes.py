@@ -95,3 +95,36 @@ def test_a_run_killed_at_any_effect_is_completed_by_the_next(
         del queued[Kind.INTROSPECTION_REQUESTED]
         assert queued == {Kind.NODE_ACCEPTED: 8, Kind.ACK_REQUESTED: 8, Kind.NODE_DEREGISTERED: 1}
         assert len(rows_of(archive)) == 8
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_mark_is_there_with_its_batch_or_not_at_all(
+    spark: SparkSession, remote_spark: Settings, pipeline_settings: Settings, moment: str
+) -> None:
+    settings = pipeline_settings
+    send(settings, [sent(Kind.NODE_INTROSPECTION, f"node-{n}") for n in range(4)])
+    variables = address_variables(settings.model_copy(update={"spark": remote_spark.spark}))
+    variables |= {"ONEX_PAGES_URL": settings.pages.url or "", "ONEX_PAGES_SETTLE_SECONDS": "0.05"}
+    with open_archive(settings) as archive:
+        with transaction(archive.engine, archive.breaker) as cursor:
+            cursor.execute("ALTER TABLE handed_projections ADD CHECK (node_name <> 'node-1')")
+        killed = subprocess.run(
+            [sys.executable, "-c", _RUN, f"{moment}:set_aside.mark"],
+            env=child_environment(variables),
+            timeout=120,
+            check=False,
+        )
+        assert killed.returncode == -signal.SIGKILL
+        with transaction(archive.engine, archive.breaker) as cursor:
+            assert cursor.execute("SELECT FROM set_aside_nodes").fetchall() == []
+            assert cursor.execute("SELECT FROM batch_outcomes").fetchall() == []
+        assert rows_of(archive) == {}
+        drain(spark, archive, linger_seconds=0.1)
+        with transaction(archive.engine, archive.breaker) as cursor:
+            [mark] = cursor.execute("SELECT error FROM set_aside_nodes").fetchall()
+        assert "CheckViolation" in mark.error
+        assert {row.node_name for row in rows_of(archive).values()} == {
+            "node-0",
+            "node-2",
+            "node-3",
+        }

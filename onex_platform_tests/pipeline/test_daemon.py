@@ -69,6 +69,7 @@ def _environment(settings: Settings, **more: str) -> dict[str, str]:
         "ONEX_PAGES_URL": str(settings.pages.url),
         "ONEX_PAGES_SETTLE_SECONDS": "0.05",
         "ONEX_PIPELINE_LINGER_SECONDS": "0.5",
+        "ONEX_REGISTRATION_HEARTBEAT_SECONDS": "0.4",
         **more,
     }
 

@@ -1,0 +1,160 @@
+"""How the service is: who works, how far each station is behind, and what stands in the way.
+
+Every answer comes from PostgreSQL and Kafka; nothing here starts Spark or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from onex_platform.deadlines.checks import no_overdue_without_fact
+from onex_platform.engines.leases import LeaseRecord, draining_lease, open_leases
+from onex_platform.engines.postgres import transaction
+from onex_platform.errors import InfraError
+from onex_platform.pages.archive import PageArchive
+from onex_platform.pages.checks import Number, Verdict, archive_keeps_up
+from onex_platform.pages.lag import topic_states
+from onex_platform.pipeline.proofs import last_proofs
+from onex_platform.projections.backlog import measure_backlog
+from onex_platform.projections.checks import fold_keeps_up, nobody_is_set_aside
+from onex_platform.projections.outbox import oldest_waiting, waiting
+from onex_platform.snapshots.held import no_event_is_held_back
+from onex_platform.topics.catalogue import load_catalogue
+
+# What waits longer in the outbox has somebody in its way.
+_PUBLISHED_WITHIN = timedelta(seconds=30)
+# The nightly proof, and some hours for it.
+_PROVED_WITHIN = timedelta(hours=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A part of the service: whether it is well, one sentence, and the numbers behind it."""
+
+    name: str
+    healthy: bool
+    says: str
+    numbers: dict[str, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The whole service at one moment."""
+
+    at: datetime
+    leases: list[LeaseRecord]
+    stations: list[Station]
+
+    @property
+    def healthy(self) -> bool:
+        return all(station.healthy for station in self.stations)
+
+    def as_document(self) -> dict[str, Any]:
+        """For machines; times are in ISO format."""
+        return {
+            "healthy": self.healthy,
+            "at": self.at.isoformat(),
+            "leases": [
+                {
+                    name: value.isoformat() if isinstance(value, datetime) else value
+                    for name, value in lease._asdict().items()
+                }
+                for lease in self.leases
+            ],
+            "stations": [asdict(station) for station in self.stations],
+        }
+
+
+def look(archive: PageArchive, now: datetime) -> Status:
+    """Ask every station; one that can't be asked is not well, and says why."""
+    leases = open_leases(archive.engine, archive.breaker)
+    stations = {
+        "drain": lambda: _drain(archive, leases),
+        "archive": lambda: _archive(archive, now),
+        "fold": lambda: fold_keeps_up(archive, now),
+        "publication": lambda: _publication(archive, now),
+        "deadlines": lambda: no_overdue_without_fact(archive, now).verdict,
+        "set aside": lambda: nobody_is_set_aside(archive, now),
+        "held back": lambda: no_event_is_held_back(
+            archive.engine, archive.breaker, archive.domain, now
+        ),
+        "proof": lambda: _proof(archive, now),
+    }
+    return Status(now, leases, [_asked(name, ask) for name, ask in stations.items()])
+
+
+def _asked(name: str, ask: Callable[[], Verdict]) -> Station:
+    try:
+        return Station(name, *ask())
+    except InfraError as error:
+        return Station(name, False, str(error), {})
+
+
+def _drain(archive: PageArchive, leases: list[LeaseRecord]) -> Verdict:
+    """Whether somebody drains, or nothing waits for anybody."""
+    name = draining_lease(archive.domain)
+    ours = [lease for lease in leases if lease.name == name and lease.lives]
+    holder = next((lease for lease in ours if lease.taken_at is not None), None)
+    ready = sum(lease.taken_at is None and lease.ready_at is not None for lease in ours)
+    backlog = measure_backlog(archive)
+    numbers: dict[str, Number] = {
+        "standing by": ready,
+        "records": backlog.records,
+        "facts": backlog.facts,
+        "events": backlog.events,
+    }
+    if holder is not None:
+        others = f"{ready} stand by" if ready else "nobody stands by"
+        return Verdict(True, f"{holder.owner} works; {others}.", numbers)
+    if archive.settings.pipeline.warm_runs:
+        return Verdict(False, "Nobody works, though a warm run is to be kept.", numbers)
+    return Verdict(not backlog, f"Nobody works. {backlog}", numbers)
+
+
+def _archive(archive: PageArchive, now: datetime) -> Verdict:
+    """The input topics together."""
+    catalogue, made_anew = load_catalogue(), archive.topic_ids().made_anew
+    states = topic_states(
+        archive.settings,
+        catalogue.registration_inputs(),
+        archive.index.cursors(),
+        now,
+        made_anew,
+    )
+    lags = [state.lag for state in states if state.lag is not None]
+    events = sum(lag.events for lag in lags)
+    oldest = max((lag.seconds for lag in lags), default=0.0)
+    late = [(state.topic, archive_keeps_up(state)) for state in states]
+    complaints = [f"{topic}: {found.description}" for topic, found in late if not found.passed]
+    says = " ".join(complaints) or f"{events} records wait, the oldest for {oldest:.1f} s."
+    numbers: dict[str, Number] = {"records": events, "oldest in seconds": round(oldest, 1)}
+    return Verdict(not complaints, says, numbers)
+
+
+def _publication(archive: PageArchive, now: datetime) -> Verdict:
+    """What the outbox holds, and for how long."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        entries = waiting(cursor, archive.domain)
+        age = oldest_waiting(cursor, archive.domain)
+    seconds = age.total_seconds()
+    numbers: dict[str, Number] = {**entries._asdict(), "oldest in seconds": round(seconds, 1)}
+    says = f"{entries.rows} rows and {entries.events} events wait, the oldest for {seconds:.1f} s."
+    return Verdict(age <= _PUBLISHED_WITHIN, says, numbers)
+
+
+def _proof(archive: PageArchive, now: datetime) -> Verdict:
+    """When the rows were last compared with the log, and how that went."""
+    proofs = last_proofs(archive)
+    if not proofs:
+        return Verdict(True, "Nothing was proved yet.", {})
+    failed = [proof for proof in proofs if not proof.passed]
+    latest = max(proof.proved_at for proof in proofs)
+    numbers: dict[str, Number] = {proof.name: proof.proved_at.isoformat() for proof in proofs}
+    if failed:
+        return Verdict(False, " ".join(f"{p.name}: {p.says}" for p in failed), numbers)
+    hours = (now - latest).total_seconds() / 3600
+    says = f"The last proof was made {hours:.1f} h ago and held."
+    return Verdict(now - latest <= _PROVED_WITHIN, says, numbers)
