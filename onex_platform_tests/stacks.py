@@ -20,7 +20,7 @@ from onex_platform.settings import (
     StackSettings,
     load_settings,
 )
-from onex_platform.stack import processes
+from onex_platform.stack import clients, processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.lifecycle import SERVERS
 
@@ -50,9 +50,13 @@ def connect(attached: Settings) -> psycopg.Connection:
 
 
 def processes_of(settings: Settings) -> list[psutil.Process]:
-    """Every process of the stack, whether its state file knows it or not."""
+    """Every process of the stack, whether its state file knows it or not; its clients too."""
     folder = StackFolder(settings)
-    return [process for name in SERVERS for process in processes.marked(folder.server(name).marker)]
+    servers = [folder.server(name).marker for name in SERVERS]
+    return [
+        *clients.find(clients.marker(folder.path)),
+        *(process for marker in servers for process in processes.marked(marker)),
+    ]
 
 
 def listening_addresses(settings: Settings) -> set[str]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 
 from onex_platform.engines.migrations import migrate
-from onex_platform.environment import child_environment
+from onex_platform.environment import PREFIX, child_environment
 from onex_platform.errors import ConfigurationError
 from onex_platform.paths import project_file
 from onex_platform.settings import Settings, address_variables
-from onex_platform.stack import processes
-from onex_platform.stack.folders import ProcessIdentity, ServerRecord, StackFolder
+from onex_platform.stack import clients, processes
+from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.lifecycle import attach, guarded
 from onex_platform.stack.ports import LOOPBACK, require_free_port
 from onex_platform.stack.progress import Report
@@ -23,7 +24,8 @@ _DAGSTER_DEV = (
     "--module-name=onex_platform.definitions",
     f"--host={LOOPBACK}",
 )
-_NAME = "dagster"
+_WARM_RUNS = 2
+_LASTING_SECONDS = 30
 
 
 def develop(settings: Settings, *, services: Sequence[str], port: int, report: Report) -> int:
@@ -31,31 +33,62 @@ def develop(settings: Settings, *, services: Sequence[str], port: int, report: R
 
     At its end, and at ours, everything that was not running before is stopped.
     """
+    require_dagster_database(settings)
+    require_free_port(port, "Dagster's web interface", way_out="choose another with --port")
+    with guarded(settings, services=services, report=report) as guardian:
+        attached = attach(settings, services=services)
+        bring_up_to_date(attached, report)
+        home = StackFolder(settings).dagster_home
+        home.mkdir(parents=True, exist_ok=True)
+        shutil.copy(project_file("dagster.yaml"), home)
+        variables = {
+            **address_variables(attached),
+            **_warm_runs(settings),
+            "DAGSTER_HOME": str(home),
+            clients.VARIABLE: guardian.client_marker(),
+        }
+        try:
+            return _run_again_and_again(port, variables, report)
+        except KeyboardInterrupt:
+            report("Ending the runs, then Dagster, then what was started for it")
+            raise
+
+
+def _run_again_and_again(port: int, variables: dict[str, str], report: Report) -> int:
+    """Run Dagster; `dagster dev` ends when one of its services dies, and is started again then.
+
+    One that does not last has no chance: its exit code is given.
+    """
+    while True:
+        began = time.monotonic()
+        dagster = processes.start(
+            [sys.executable, *_DAGSTER_DEV, f"--port={port}"],
+            environment=child_environment(variables),
+        )
+        exit_code: int = dagster.wait()
+        if exit_code == 0 or time.monotonic() - began < _LASTING_SECONDS:
+            return exit_code
+        report(f"Dagster ended with exit code {exit_code}; it is started again")
+
+
+def _warm_runs(settings: Settings) -> dict[str, str]:
+    """A registry at hand answers at once; whoever wants it otherwise says so."""
+    if "warm_runs" in settings.pipeline.model_fields_set:
+        return {}
+    return {f"{PREFIX}PIPELINE_WARM_RUNS": str(_WARM_RUNS)}
+
+
+def require_dagster_database(settings: Settings) -> None:
+    """Refuse a PostgreSQL of one's own without a database for Dagster's storage."""
     if settings.postgres.url is not None and settings.postgres.dagster_url is None:
         raise ConfigurationError(
             "ONEX_POSTGRES_URL is set, but no database for Dagster's own storage.",
             hint="Set ONEX_POSTGRES_DAGSTER_URL as well, or unset both.",
         )
-    require_free_port(port, "Dagster's web interface", way_out="choose another with --port")
-    with guarded(settings, services=services, report=report) as guardian:
-        attached = attach(settings, services=services)
-        report("Applying migrations and creating topics")
-        migrate(attached)
-        create_topics(attached)
-        stack = StackFolder(settings)
-        home = stack.server(_NAME).path
-        home.mkdir(parents=True, exist_ok=True)
-        shutil.copy(project_file("dagster.yaml"), home)
-        guardian.watch(_NAME)
-        dagster = processes.start(
-            [sys.executable, *_DAGSTER_DEV, f"--port={port}"],
-            environment=child_environment(
-                {**address_variables(attached), "DAGSTER_HOME": str(home)}
-            ),
-        )
-        identity = ProcessIdentity.of(dagster)
-        stack.remember(
-            _NAME, ServerRecord(process=identity, ports=(port,), starter=guardian.starter)
-        )
-        exit_code: int = dagster.wait()
-        return exit_code
+
+
+def bring_up_to_date(attached: Settings, report: Report) -> None:
+    """The tables and topics that the graph works on."""
+    report("Applying migrations and creating topics")
+    migrate(attached)
+    create_topics(attached)

@@ -6,6 +6,7 @@
   <server>/       password, configuration
   <server>/data   kept over restarts
   <server>/log    what the server said since its last start; log.1 is the time before
+  dagster/        DAGSTER_HOME of `onex stack dev`
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ class StackFolder:
     @property
     def path(self) -> Path:
         return self.settings.stack.folder.expanduser().resolve()
+
+    @property
+    def dagster_home(self) -> Path:
+        return self.path / "dagster"
 
     def server(self, name: str) -> ServerFolder:
         return ServerFolder(self, name)

@@ -1,9 +1,10 @@
-"""The process that stops servers whose starter is gone, whatever ended it.
+"""The process that stops servers and their clients when their starter is gone, whatever ended it.
 
 Whoever starts servers names each one to a guardian first. When the starter closes the pipe, or
-dies so that the system closes it, the guardian stops what was named, unless somebody else has
-started it anew or has asked for it to stay. So an exception, a second Ctrl-C and SIGKILL of the
-starter all end alike. This is the starter's side; the guardian itself is `guardian_process`.
+dies so that the system closes it, the guardian ends the starter's clients and then stops the
+servers that were named, unless somebody else has started one anew or has asked for it to stay. So
+an exception, a second Ctrl-C and SIGKILL of the starter all end alike. This is the starter's side;
+the guardian itself is `guardian_process`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Self
 import psutil
 
 from onex_platform.errors import InfraUnavailableError
+from onex_platform.stack import clients
 from onex_platform.stack.folders import ProcessIdentity
 
 _GUARDIAN = "onex_platform.stack.guardian_process"
@@ -32,10 +34,13 @@ class Guardian:
 
     def watch(self, server: str) -> None:
         """From now on `server` does not outlive us; said before it is started."""
-        if self._process is None:
-            self._process = self._start()
-            self._tell(self.starter.model_dump_json())
+        self._begin()
         self._tell(server)
+
+    def client_marker(self) -> str:
+        """What marks a client that does not outlive us; asked for before it is started."""
+        self._begin()
+        return clients.marker(self._stack, self.starter)
 
     def __enter__(self) -> Self:
         return self
@@ -59,6 +64,11 @@ class Guardian:
     @property
     def _log(self) -> Path:
         return self._stack / "guardian.log"
+
+    def _begin(self) -> None:
+        if self._process is None:
+            self._process = self._start()
+            self._tell(self.starter.model_dump_json())
 
     def _start(self) -> subprocess.Popen[str]:
         with self._log.open("wb") as output:

@@ -1,4 +1,4 @@
-"""The guardian: waits for its starter's end, then stops what it was told to watch."""
+"""The guardian: waits for its starter's end, then stops what that has left."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -20,7 +21,7 @@ import psutil
 
 from onex_platform.errors import ConfigurationError, InfraTimeoutError, InfraUnavailableError
 from onex_platform.settings import Settings
-from onex_platform.stack import processes
+from onex_platform.stack import clients, processes
 from onex_platform.stack.files import require_space
 from onex_platform.stack.folders import ProcessIdentity, ServerFolder, ServerRecord, StackFolder
 from onex_platform.stack.guardian import Guardian
@@ -122,9 +123,13 @@ def down(
     stack = StackFolder(settings)
     if not stack.path.exists():
         return
+    if services is None:
+        if clients.stop(clients.marker(stack.path)):
+            report("dagster is stopped")
+        if delete_data:
+            shutil.rmtree(stack.dagster_home, ignore_errors=True)
     with stack.locked():
-        names = dict.fromkeys([*SERVERS, *stack.records()] if services is None else services)
-        for name in reversed(names):
+        for name in reversed(tuple(SERVERS) if services is None else services):
             if _stop(stack.server(name)):
                 report(f"{name} is stopped")
             if delete_data:
@@ -134,13 +139,18 @@ def down(
 def stop_started_by(
     starter: ProcessIdentity, *, settings: Settings, services: Sequence[str]
 ) -> None:
-    """Stop the services that `starter` left behind, not those that now belong to somebody else."""
+    """Stop what `starter` left behind, its clients first, but nobody else's services."""
     stack = StackFolder(settings)
-    with stack.locked():
-        for folder in map(stack.server, reversed(services)):
-            record = folder.record()
-            if record is None or not record.runs() or record.starter == starter:
-                _stop(folder)
+    clients.stop(clients.marker(stack.path, starter), starter=starter)
+
+    def stop_left_behind(folder: ServerFolder) -> None:
+        record = folder.record()
+        if record is None or not record.runs() or record.starter == starter:
+            _stop(folder)
+
+    # All at once: none of them needs another to end, and each takes its time to write to disk.
+    with stack.locked(), ThreadPoolExecutor() as pool:
+        list(pool.map(stop_left_behind, map(stack.server, services)))
 
 
 def status(settings: Settings) -> list[ServerStatus]:

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 
 from onex_platform import stack
 from onex_platform.settings import Settings
+from onex_platform.stack.ports import LOOPBACK
 from onex_platform_tests.stacks import embedded_settings
 
 NewStack = Callable[..., Settings]
@@ -48,6 +51,15 @@ def python(settings: Settings, program: str) -> subprocess.Popen[str]:
         "settings = load_settings()\n"
     )
     return _start([sys.executable, "-c", preface + program], settings)
+
+
+def dagster_answers(port: int) -> bool:
+    """Whether Dagster's web interface is there."""
+    try:
+        with urlopen(f"http://{LOOPBACK}:{port}/server_info", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (URLError, OSError):
+        return False
 
 
 @contextmanager

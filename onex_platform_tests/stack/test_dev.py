@@ -1,49 +1,99 @@
-"""`onex stack dev` opens Dagster on the stack and takes everything down with it."""
+"""`onex stack dev` opens Dagster on the stack and takes everything down with it, in order."""
 
 from __future__ import annotations
 
 import signal
 import socket
-from urllib.error import URLError
-from urllib.request import urlopen
+import subprocess
+import time
 
-import psutil
+import psycopg
 import pytest
 
+from onex_platform import stack
+from onex_platform.domain.events import EnumEventKind
 from onex_platform.errors import ConfigurationError, InfraUnavailableError
-from onex_platform.settings import PostgresSettings
+from onex_platform.settings import PostgresSettings, Settings
+from onex_platform.stack import clients
 from onex_platform.stack.dev import develop
-from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.ports import LOOPBACK, free_port
-from onex_platform.stack.processes import lives, wait_until
-from onex_platform_tests.stack.conftest import NewStack, onex
+from onex_platform.stack.processes import GRACE_SECONDS, wait_until
+from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform_tests.stack.conftest import NewStack, dagster_answers, onex
 from onex_platform_tests.stacks import processes_of
 
 pytestmark = pytest.mark.servers
 
-
-def dagster_answers(port: int) -> bool:
-    try:
-        with urlopen(f"http://{LOOPBACK}:{port}/server_info", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (URLError, OSError):
-        return False
+_FINISHED = {"CANCELED", "FAILURE", "SUCCESS"}
 
 
-def test_dagster_runs_on_the_stack_and_ends_with_the_command(new_stack: NewStack) -> None:
-    settings, port = new_stack(), free_port()
+def opened(settings: Settings) -> subprocess.Popen[str]:
+    """`onex stack dev`, whose web interface answers."""
+    port = free_port()
     command = onex(settings, "stack", "dev", "--port", str(port))
     assert wait_until(
         lambda: command.poll() is not None or dagster_answers(port), 240, interval_seconds=0.2
     )
-    record = StackFolder(settings).server("dagster").record()
-    assert record is not None, command.communicate()
-    family = [process := psutil.Process(record.process.pid), *process.children(recursive=True)]
-    command.send_signal(signal.SIGINT)
-    command.communicate()
+    assert command.poll() is None, command.communicate()
+    return command
+
+
+def draining_runs(attached: Settings) -> list[str]:
+    """The states of the draining runs, as Dagster's database has them."""
+    url = attached.postgres.dagster_url
+    assert url is not None
+    query = "SELECT status FROM runs WHERE pipeline_name = 'drain_registration'"
+    with psycopg.connect(url.get_secret_value().replace("+psycopg2", "")) as connection:
+        return [status for (status,) in connection.execute(query)]
+
+
+def end(command: subprocess.Popen[str], number: signal.Signals) -> str:
+    """Send the signal and wait for the end; everything that the command has said."""
+    began = time.monotonic()
+    command.send_signal(number)
+    said, complained = command.communicate(timeout=120)
+    # Less than what a server alone is given to end; without load it is a third of it.
+    assert time.monotonic() - began < GRACE_SECONDS
     assert command.returncode == 0
+    return said + complained
+
+
+def test_dagster_runs_on_the_stack_and_ends_with_the_command(new_stack: NewStack) -> None:
+    settings = new_stack()
+    command = opened(settings)
+    assert clients.find(clients.marker(settings.stack.folder.resolve())) != []
+    assert "Traceback" not in end(command, signal.SIGINT)
     assert processes_of(settings) == []
-    assert list(filter(lives, family)) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "number"),
+    [("STARTED", signal.SIGINT), ("STARTED", signal.SIGTERM), ("STARTING", signal.SIGTERM)],
+)
+def test_a_run_in_flight_ends_before_its_servers(
+    new_stack: NewStack, status: str, number: signal.Signals
+) -> None:
+    settings = new_stack()
+    command = opened(settings)
+    attached = stack.attach(settings)
+    send(attached, [sent(EnumEventKind.NODE_INTROSPECTION, "a")])
+    assert wait_until(lambda: status in draining_runs(attached), 120)
+    assert "Traceback" not in end(command, number)
+    assert processes_of(settings) == []
+    if status == "STARTED":
+        # It could still say so: PostgreSQL was there until it had.
+        with stack.running(settings, services=("postgres",)) as again:
+            assert set(draining_runs(again)) <= _FINISHED
+
+
+def test_a_second_interrupt_leaves_nothing_behind(new_stack: NewStack) -> None:
+    settings = new_stack()
+    command = opened(settings)
+    command.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    said = end(command, signal.SIGINT)
+    assert "Traceback" not in said
+    assert wait_until(lambda: processes_of(settings) == [], 60)
 
 
 def test_an_occupied_port_is_named_before_anything_starts(new_stack: NewStack) -> None:
