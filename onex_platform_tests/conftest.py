@@ -72,9 +72,12 @@ def database_settings(stack_settings: Settings, database_url: str) -> Settings:
     return stack_settings.model_copy(update={"postgres": postgres})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def s3_port() -> Iterator[int]:
-    """Where the object store of the tests is to be, in the variables by which clients find it."""
+    """Where the object store of the tests is to be, in the variables by which clients find it.
+
+    A JVM outlives its Spark session and keeps the environment of its start, whichever test that was.
+    """
     port = free_port()
     with pytest.MonkeyPatch.context() as environment:
         for name, value in s3_environment(port).items():
