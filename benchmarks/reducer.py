@@ -216,7 +216,7 @@ def _rows_of(job: ReplayJob) -> Any:
     def work(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
         store = PageStore(job.store_url)
         for bucket in buckets:
-            yield from replay_bucket(job, store, bucket).table().to_batches()
+            yield from replay_bucket(job, store, bucket, BucketFold.table).rendered.to_batches()
 
     return work
 
