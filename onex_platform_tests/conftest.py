@@ -76,7 +76,7 @@ def database_settings(stack_settings: Settings, database_url: str) -> Settings:
 def s3_port() -> Iterator[int]:
     """Where the object store of the tests is to be, in the variables by which clients find it.
 
-    A JVM outlives its Spark session and keeps the environment of its start, whichever test that was.
+    A JVM outlives its Spark session and keeps the environment that it was started with.
     """
     port = free_port()
     with pytest.MonkeyPatch.context() as environment:
