@@ -33,20 +33,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from onex_platform import stack
+from onex_platform.base.settings import PagesSettings, SparkSettings, load_settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.order import POSITIONS_PER_MILLISECOND, moment_of
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import transaction
-from onex_platform.engines.spark import open_session
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.compaction import compact, plan
-from onex_platform.pages.compaction_plan import CompactionGroup
-from onex_platform.pages.format import EnumPageReason, PageWriter
-from onex_platform.pages.index import StoredPage, insert_pages
-from onex_platform.pages.schema import LOG_SCHEMA, bucket_of
-from onex_platform.pages.store import PageStore, page_key
-from onex_platform.settings import PagesSettings, SparkSettings, load_settings
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.event_schema import LOG_SCHEMA, bucket_of
+from onex_platform.ingest.index import StoredPage, insert_pages
+from onex_platform.log.compaction.compact import compact, plan
+from onex_platform.log.compaction.planning import CompactionGroup
+from onex_platform.log.page_format import EnumPageReason, PageWriter
+from onex_platform.log.store import PageStore, page_key
 
 CORES = 2
 NODES = 1000

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from onex_platform.domain.payloads import ModelNodeCapabilities
-from onex_platform.projections.columns import STATE_SCHEMA
+from onex_platform.projections.fold.row_columns import STATE_SCHEMA
 
 
 def canonical(rows: pa.Table, domain: str) -> pa.Table:

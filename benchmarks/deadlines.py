@@ -23,14 +23,14 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from benchmarks.projection_store import scratch_database
+from onex_platform.base.settings import DeadlinesSettings, Settings
 from onex_platform.deadlines import overdue
 from onex_platform.deadlines.scan import is_due, scan
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import position_at
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.settings import DeadlinesSettings, Settings
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.ingest.archive import PageArchive, open_archive
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KIND = EnumEventKind.LIVENESS_EXPIRED

@@ -21,18 +21,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from onex_platform.base.settings import Settings
 from onex_platform.domain.deadlines import Durations
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, input_topics, intake_rules
-from onex_platform.pages.entry import admit_records
-from onex_platform.pages.format import EnumPageReason, PageMetadata, PageWriter
-from onex_platform.pages.index import StoredPage, insert_pages
-from onex_platform.pages.numbering import enter_log
-from onex_platform.pages.schema import buckets_of
-from onex_platform.pages.store import PageStore, page_key
-from onex_platform.settings import Settings
-from onex_platform.simulate.files import write_file
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.admission.admit import admit_records
+from onex_platform.ingest.archive import PageArchive, input_topics, intake_rules
+from onex_platform.ingest.event_schema import buckets_of
+from onex_platform.ingest.index import StoredPage, insert_pages
+from onex_platform.ingest.numbering import enter_log
+from onex_platform.log.page_format import EnumPageReason, PageMetadata, PageWriter
+from onex_platform.log.store import PageStore, page_key
 from onex_platform.simulate.fleet import Fleet
+from onex_platform.simulate.history_files import write_file
 from onex_platform.simulate.plan import FleetPlan, duration_for
 from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.routes import routes_of

@@ -33,13 +33,18 @@ from pyspark.sql import DataFrame, functions
 
 from benchmarks.small_cuts import servers, timed
 from onex_platform import stack
-from onex_platform.engines.kafka import KafkaRecord, open_consumer, open_producer, produce_all
-from onex_platform.engines.postgres import transaction
-from onex_platform.engines.spark import open_session
-from onex_platform.pages import ingest
-from onex_platform.pages.archive import PageArchive, input_topics, intake_rules, open_archive
-from onex_platform.pages.cuts import Cut, plan_cut
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.clients import (
+    KafkaRecord,
+    open_consumer,
+    open_producer,
+    produce_all,
+)
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import PageArchive, input_topics, intake_rules, open_archive
+from onex_platform.ingest.cuts import cut_job
+from onex_platform.ingest.cuts.consistent_cut import Cut, plan_cut
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.profiles import PROFILES
@@ -72,19 +77,19 @@ def main(records: int, nodes: int, rounds: int) -> None:
         assert job.cut.records == records
 
         def read() -> None:
-            ingest._records(spark, job).write.format("noop").mode("overwrite").save()
+            cut_job._records(spark, job).write.format("noop").mode("overwrite").save()
 
         def hand_over() -> None:
-            records = ingest._records(spark, job)
-            records.mapInArrow(_ignore, ingest.spark_type(ingest._REPORT)).collect()
+            records = cut_job._records(spark, job)
+            records.mapInArrow(_ignore, cut_job.spark_type(cut_job._REPORT)).collect()
 
         def parse() -> None:
-            _parsed(ingest._records(spark, job)).write.format("noop").mode("overwrite").save()
+            _parsed(cut_job._records(spark, job)).write.format("noop").mode("overwrite").save()
 
         def spark_alone() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 (
-                    _parsed(ingest._records(spark, job))
+                    _parsed(cut_job._records(spark, job))
                     .repartition(job.buckets, "node_id")
                     .sortWithinPartitions("node_id", "timestamp")
                     .write.option("compression", "zstd")
@@ -94,7 +99,7 @@ def main(records: int, nodes: int, rounds: int) -> None:
         phases: dict[str, list[float]] = {}
 
         def take() -> None:
-            with mock.patch.object(ingest, "effect", lambda name: timed(phases, name)):
+            with mock.patch.object(cut_job, "effect", lambda name: timed(phases, name)):
                 taken = archive.take_cut(spark, now)
             assert taken is not None
             assert taken.account.archived + taken.account.parked == records
@@ -162,8 +167,8 @@ def _cut(archive: PageArchive, now: datetime) -> Cut:
     return cut
 
 
-def _job(archive: PageArchive, cut: Cut, now: datetime) -> ingest.IngestJob:
-    return ingest.IngestJob(
+def _job(archive: PageArchive, cut: Cut, now: datetime) -> cut_job.IngestJob:
+    return cut_job.IngestJob(
         settings=archive.settings,
         domain=archive.domain,
         store_url=archive.store.url,

@@ -33,17 +33,22 @@ from uuid import UUID, uuid4
 import click
 
 from onex_platform import stack
+from onex_platform.base.environment import child_environment
+from onex_platform.base.resilience import shared_breaker
+from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import KafkaRecord, open_consumer, open_producer, produce_all
-from onex_platform.engines.leases import LeaseRecord, draining_lease, living
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import open_engine, transaction
-from onex_platform.engines.spark import open_session
-from onex_platform.environment import child_environment
-from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.engines.kafka.clients import (
+    KafkaRecord,
+    open_consumer,
+    open_producer,
+    produce_all,
+)
+from onex_platform.engines.postgres.database import open_engine, transaction
+from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, living
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.pipeline.service import ServiceAccount, serve
-from onex_platform.resilience import shared_breaker
-from onex_platform.settings import Settings, address_variables
 from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics.catalogue import load_catalogue
@@ -57,7 +62,7 @@ from onex_platform_tests.campaigns.probing import (
     introspection,
     snapshot_topic,
 )
-from onex_platform_tests.stacks import embedded_settings
+from onex_platform_tests.support.stacks import embedded_settings
 
 _PATIENCE_SECONDS = 240
 _WARM_UPS = 3

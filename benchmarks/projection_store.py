@@ -40,23 +40,23 @@ from sqlalchemy import MetaData, Table, make_url
 from sqlalchemy.dialects.postgresql import insert
 
 from onex_platform import stack
+from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.settings import Settings, load_settings
 from onex_platform.domain.batch import RowChange
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.payloads import ModelNodeCapabilities
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumOutcome, EnumRegistrationState
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import Engine, copy_rows, open_engine, transaction
-from onex_platform.projections.handover import Given
-from onex_platform.projections.projector import ProjectionBatch, ProjectorRegistration
-from onex_platform.projections.rows import (
+from onex_platform.engines.postgres.database import Engine, copy_rows, open_engine, transaction
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.projections.write.projector import ProjectionBatch, ProjectorRegistration
+from onex_platform.projections.write.staged_batch import Given
+from onex_platform.projections.write.upsert import (
     LIVENESS_COLUMNS,
     WIDE_COLUMNS,
     liveness_values,
     wide_values,
 )
-from onex_platform.resilience import CircuitBreaker
-from onex_platform.settings import Settings, load_settings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BARE, MANY, ONE_TABLE = "bare_rows", "executemany_rows", "one_table_rows"

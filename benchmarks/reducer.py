@@ -49,20 +49,20 @@ from benchmarks.histories import (
 )
 from benchmarks.measuring import Figures
 from onex_platform import stack
+from onex_platform.base.settings import PagesSettings, Settings, SparkSettings, load_settings
 from onex_platform.domain.batch import replay
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import transaction
-from onex_platform.engines.spark import open_session
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.replay import PageRef, read_chunk
-from onex_platform.pages.schema import BEAT_COLUMNS, LOG_SCHEMA, to_events
-from onex_platform.pages.store import PageStore
-from onex_platform.projections import reducer
-from onex_platform.projections.columns import STATE_SCHEMA, to_table
-from onex_platform.projections.kernel import BucketFold
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.event_schema import BEAT_COLUMNS, LOG_SCHEMA, to_events
+from onex_platform.log.replay import PageRef, read_chunk
+from onex_platform.log.store import PageStore
+from onex_platform.projections.fold import reducer
+from onex_platform.projections.fold.column_fold import BucketFold
+from onex_platform.projections.fold.refold import ReplayJob, by_bucket, replay_bucket
+from onex_platform.projections.fold.row_columns import STATE_SCHEMA, to_table
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.projections.replaying import ReplayJob, by_bucket, replay_bucket
-from onex_platform.settings import PagesSettings, Settings, SparkSettings, load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ import click
 import pyarrow.parquet as pq
 
 from onex_platform.domain.deadlines import Durations
-from onex_platform.simulate.files import COMPRESSION, ROWS_PER_GROUP, write_file
 from onex_platform.simulate.fleet import Fleet
+from onex_platform.simulate.history_files import COMPRESSION, ROWS_PER_GROUP, write_file
 from onex_platform.simulate.plan import FleetPlan, duration_for
 from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.routes import routes_of

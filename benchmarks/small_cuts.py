@@ -24,14 +24,14 @@ from unittest import mock
 import click
 
 from onex_platform import stack
-from onex_platform.engines.kafka import KafkaRecord, open_producer, produce_all
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.spark import open_session
-from onex_platform.pages import archive as cutting
-from onex_platform.pages import ingest
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.projections import reducer
-from onex_platform.settings import Settings, SparkSettings, load_settings
+from onex_platform.base.settings import Settings, SparkSettings, load_settings
+from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest import archive as cutting
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.cuts import cut_job
+from onex_platform.projections.fold import reducer
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.routes import routes_of
@@ -98,7 +98,7 @@ def _timed_phases(phases: Phases) -> Iterator[None]:
             yield
 
     with ExitStack() as patches:
-        for module in (ingest, reducer):
+        for module in (cut_job, reducer):
             patches.enter_context(mock.patch.object(module, "effect", effect))
         for module, name in ((cutting, "plan_cut"), (cutting, "ingest"), (reducer, "fold_log")):
             function = _timed_function(phases, name, getattr(module, name))

@@ -32,20 +32,20 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from onex_platform import stack
+from onex_platform.base.settings import Settings, load_settings
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform.engines.kafka import (
+from onex_platform.engines.kafka.clients import (
     KafkaRecord,
     open_admin,
     open_consumer,
     open_producer,
     produce_all,
 )
-from onex_platform.engines.kafka_topics import create
-from onex_platform.settings import Settings, load_settings
-from onex_platform.snapshots.cache import SnapshotCache
-from onex_platform.snapshots.records import VERSION_HEADER
-from onex_platform.snapshots.topic import layout_of
+from onex_platform.engines.kafka.topic_admin import create
+from onex_platform.snapshots.publish.topic_setup import layout_of
+from onex_platform.snapshots.read.cache import SnapshotCache
+from onex_platform.snapshots.snapshot_records import VERSION_HEADER
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
 ACTIVE_SHARE = 0.9

@@ -41,21 +41,21 @@ from benchmarks.measuring import processor_seconds
 from benchmarks.projection_store import Bench, fill_projections, scratch_database
 from benchmarks.snapshot_cache import load_command
 from onex_platform import stack
+from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.settings import Settings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.engines.kafka import open_admin, open_producer
-from onex_platform.engines.kafka_topics import create
-from onex_platform.engines.kafka_transactions import BULK_IN_TRANSACTIONS, Outgoing
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import copy_rows, open_engine, streamed, transaction
-from onex_platform.projections.projector import ProjectorRegistration
-from onex_platform.resilience import CircuitBreaker
-from onex_platform.settings import Settings
-from onex_platform.snapshots.rebuild import publish_everything
-from onex_platform.snapshots.records import read_rows_after, to_messages
-from onex_platform.snapshots.relay import open_relay
-from onex_platform.snapshots.topic import layout_of
+from onex_platform.engines.kafka.clients import open_admin, open_producer
+from onex_platform.engines.kafka.topic_admin import create
+from onex_platform.engines.kafka.transactions import BULK_IN_TRANSACTIONS, Outgoing
+from onex_platform.engines.postgres.database import copy_rows, open_engine, streamed, transaction
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.projections.write.projector import ProjectorRegistration
+from onex_platform.snapshots.publish.relay import open_relay
+from onex_platform.snapshots.publish.republish import publish_everything
+from onex_platform.snapshots.publish.topic_setup import layout_of
+from onex_platform.snapshots.publish.writer import Turn
+from onex_platform.snapshots.snapshot_records import read_rows_after, to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.snapshots.writer import Turn
 
 SINGLE_MESSAGES = 2000
 # What librdkafka does if nobody tells it otherwise.

@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from onex_platform.settings import load_settings
+from onex_platform.base.settings import load_settings
 from onex_platform.stack import spark_jars
 
 target = Path(sys.argv[1])

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 import dagster as dg
 
 from onex_platform import stack
+from onex_platform.base.settings import Settings, load_settings
+from onex_platform.base.telemetry import configure_logging
 from onex_platform.deadlines import defs as deadlines
 from onex_platform.engines import defs as engines
-from onex_platform.pages import defs as pages
+from onex_platform.ingest import defs as pages
 from onex_platform.pipeline import defs as pipeline
 from onex_platform.projections import defs as projections
-from onex_platform.settings import Settings, load_settings
 from onex_platform.snapshots import defs as snapshots
-from onex_platform.telemetry import configure_logging
 from onex_platform.topics import defs as topics
 from onex_platform.topics.catalogue import (
     Catalogue,

@@ -14,8 +14,11 @@ from typing import Any, Protocol
 
 import dagster as dg
 
+from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.settings import Settings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.engines.leases import (
+from onex_platform.engines.postgres.database import Engine
+from onex_platform.engines.postgres.leases import (
     LeaseRecord,
     draining_lease,
     end_expired,
@@ -23,9 +26,6 @@ from onex_platform.engines.leases import (
     leases_of_runs,
     living,
 )
-from onex_platform.engines.postgres import Engine
-from onex_platform.resilience import CircuitBreaker
-from onex_platform.settings import Settings
 
 EVENT_PAGES = dg.AssetKey("event_pages")
 REGISTRATION_PROJECTIONS = dg.AssetKey("registration_projections")

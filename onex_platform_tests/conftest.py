@@ -15,15 +15,15 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from onex_platform import stack
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.spark import open_session
-from onex_platform.settings import PagesSettings, Settings, SparkSettings
+from onex_platform.base.settings import PagesSettings, Settings, SparkSettings
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.spark.session import open_session
 from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.ports import free_port
 from onex_platform.topics.provision import create_topics
-from onex_platform_tests.pipeline.broker import skip_what_others_left
-from onex_platform_tests.s3 import running_s3, s3_environment
-from onex_platform_tests.stacks import connect, embedded_settings
+from onex_platform_tests.support.broker import skip_what_others_left
+from onex_platform_tests.support.s3 import running_s3, s3_environment
+from onex_platform_tests.support.stacks import connect, embedded_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

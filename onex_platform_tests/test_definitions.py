@@ -15,10 +15,10 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetNode
 from dagster._core.instance.config import PoolGranularity
 
 from onex_platform import wiring
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.paths import project_folder
+from onex_platform.base.settings import RegistrationSettings, Settings
 from onex_platform.definitions import build_definitions
-from onex_platform.errors import ConfigurationError
-from onex_platform.paths import project_folder
-from onex_platform.settings import RegistrationSettings, Settings
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
 
 CHECKOUT = project_folder("contracts").parent

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from onex_platform.engines.migrations import migrate, migration_status
-from onex_platform.settings import Settings, load_settings
+from onex_platform.base.settings import Settings, load_settings
+from onex_platform.engines.postgres.migrations import migrate, migration_status
 from onex_platform.stack import attach
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
+from onex_platform.base.settings import load_settings
 from onex_platform.cli.durations import Duration
-from onex_platform.deadlines import records
+from onex_platform.deadlines import scan_state
 from onex_platform.deadlines.checks import account_numbers, no_overdue_without_fact
 from onex_platform.deadlines.scan import scan
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.settings import load_settings
+from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.stack import attach
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -51,9 +51,9 @@ def status_command(as_json: bool) -> None:
     with _archive("postgres", "kafka") as archive:
         found = no_overdue_without_fact(archive, now)
         parts: dict[str, list[Any]] = {
-            "holds": records.holds(archive, "open"),
-            "overrides": records.overrides(archive, in_force_at=now),
-            "flapping": records.flapping(archive, now),
+            "holds": scan_state.holds(archive, "open"),
+            "overrides": scan_state.overrides(archive, in_force_at=now),
+            "flapping": scan_state.flapping(archive, now),
         }
     if as_json:
         lists = {name: [item._asdict() for item in items] for name, items in parts.items()}
@@ -80,7 +80,7 @@ def status_command(as_json: bool) -> None:
 def override_command(tenant: str, reason: str, by: str, lasts: timedelta) -> None:
     """Let all overdue nodes of a tenant expire, whatever its guard says; the order is audited."""
     with _archive("postgres") as archive:
-        order = records.override_guard(
+        order = scan_state.override_guard(
             archive, tenant, reason=reason, by=by, now=datetime.now(UTC), lasts=lasts
         )
     click.echo(f"Until {_text(order.until)} every overdue node of {tenant} may expire.")
@@ -93,7 +93,7 @@ def override_command(tenant: str, reason: str, by: str, lasts: timedelta) -> Non
 def holds_command(also_ended: bool, limit: int, as_json: bool) -> None:
     """List the holds, newest first."""
     with _archive("postgres") as archive:
-        found = records.holds(archive, "all" if also_ended else "open", limit)
+        found = scan_state.holds(archive, "all" if also_ended else "open", limit)
     _list(found, as_json, "Nothing is held.")
 
 
@@ -103,7 +103,7 @@ def holds_command(also_ended: bool, limit: int, as_json: bool) -> None:
 def audit_command(limit: int, as_json: bool) -> None:
     """List who ordered an override, when, why and until when, newest first."""
     with _archive("postgres") as archive:
-        found = records.overrides(archive, limit=limit)
+        found = scan_state.overrides(archive, limit=limit)
     _list(found, as_json, "Nobody has ordered an override.")
 
 

@@ -14,20 +14,20 @@ from rich.console import Console
 from rich.table import Table
 
 from onex_platform import stack
+from onex_platform.base.settings import Settings, load_settings
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.engines.kafka import Positions, end_positions, read_to_end
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.spark import open_session
-from onex_platform.pages.archive import open_archive
+from onex_platform.engines.kafka.clients import Positions, end_positions, read_to_end
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import DrainAccount, ServiceAccount, serve
-from onex_platform.projections.proof import ReplayProof, live_equals_replay
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.settings import Settings, load_settings
-from onex_platform.simulate.live import PlayReport, play_to_kafka
-from onex_platform.simulate.lives import Sight, watch_lives
+from onex_platform.projections.rebuild.proof import ReplayProof, live_equals_replay
+from onex_platform.simulate.kafka_player import PlayReport, play_to_kafka
 from onex_platform.simulate.plan import DEFAULT_SEED, FleetPlan, plan_for
 from onex_platform.simulate.profiles import PROFILES
-from onex_platform.snapshots.comparison import TopicComparison, compare
+from onex_platform.simulate.watched_lives import Sight, watch_lives
+from onex_platform.snapshots.audit.comparison import TopicComparison, compare
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack.jars import spark_jars
 from onex_platform.topics.catalogue import load_catalogue

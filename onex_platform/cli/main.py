@@ -49,9 +49,9 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="onex")
 def cli() -> None:
     """Run and inspect the ONEX platform: stack, database, topics, fleet, registry."""
-    from onex_platform.errors import ConfigurationError
-    from onex_platform.settings import LogSettings, load_settings
-    from onex_platform.telemetry import configure_logging
+    from onex_platform.base.errors import ConfigurationError
+    from onex_platform.base.settings import LogSettings, load_settings
+    from onex_platform.base.telemetry import configure_logging
 
     try:
         log = load_settings().log
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> Any:
         click.echo("Interrupted.", err=True)
         sys.exit(_INTERRUPTED)
     except Exception as error:
-        from onex_platform.errors import OnexError
+        from onex_platform.base.errors import OnexError
 
         if not isinstance(error, OnexError):
             raise

@@ -12,15 +12,17 @@ from typing import Any
 
 import click
 
-from onex_platform.engines.postgres import transaction
-from onex_platform.engines.spark import open_session
-from onex_platform.pages import compaction, losses, orphans
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.stats import archive_stats
-from onex_platform.pages.verify import PagesAccount, verify_log, verify_pages
-from onex_platform.projections.accounting import accounted_to
-from onex_platform.projections.cursors import fold_position
-from onex_platform.settings import load_settings
+from onex_platform.base.settings import load_settings
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest import losses
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.log.compaction import compact
+from onex_platform.log.stats import archive_stats
+from onex_platform.log.verify import orphans
+from onex_platform.log.verify.verification import PagesAccount, verify_log, verify_pages
+from onex_platform.projections.fold.checkpoint import fold_position
+from onex_platform.projections.reconciliation import accounted_to
 from onex_platform.stack import attach
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -38,7 +40,7 @@ def stats_command(as_json: bool) -> None:
     """Count pages, bytes and events, and say how far the log reaches."""
     with _archive("postgres") as archive:
         numbers = asdict(archive_stats(archive))
-        groups = compaction.plan(archive, accounted_to(archive))
+        groups = compact.plan(archive, accounted_to(archive))
         numbers["mergeable_pages"] = sum(len(group.pages) for group in groups)
     _show(numbers, as_json)
 
@@ -48,7 +50,7 @@ def stats_command(as_json: bool) -> None:
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=compaction.GROUPS_PER_RUN,
+    default=compact.GROUPS_PER_RUN,
     show_default=True,
     help="Merge at most so many groups of pages.",
 )
@@ -59,12 +61,12 @@ def compact_command(dry_run: bool, limit: int) -> None:
     """
     with _archive("postgres") as archive:
         if dry_run:
-            for group in compaction.plan(archive, accounted_to(archive), limit):
+            for group in compact.plan(archive, accounted_to(archive), limit):
                 click.echo(f"would merge  {group}")
             return
         # Merging reads pages only: none of Spark's connectors is needed.
         with open_session(archive.settings, []) as spark:
-            account = compaction.compact(spark, archive, accounted_to(archive), limit)
+            account = compact.compact(spark, archive, accounted_to(archive), limit)
     _show({name: value for name, value in asdict(account).items() if name != "failures"})
     for failure in account.failures:
         click.echo(f"failed  {failure}")
@@ -76,14 +78,14 @@ def compact_command(dry_run: bool, limit: int) -> None:
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=compaction.PAGES_PER_SWEEP,
+    default=compact.PAGES_PER_SWEEP,
     show_default=True,
     help="Delete at most so many files.",
 )
 def sweep_command(dry_run: bool, limit: int) -> None:
     """Delete the files of pages that were replaced longer ago than the grace period."""
     with _archive("postgres") as archive:
-        swept = compaction.sweep(archive, limit, dry_run=dry_run)
+        swept = compact.sweep(archive, limit, dry_run=dry_run)
     verb = "would delete" if dry_run else "deleted"
     click.echo(f"{verb} {swept.pages} replaced pages, {swept.bytes} bytes")
 

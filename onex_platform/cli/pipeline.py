@@ -8,12 +8,12 @@ from contextlib import suppress
 
 import click
 
-from onex_platform.engines.leases import open_keeper
-from onex_platform.engines.spark import open_session
-from onex_platform.pages.archive import open_archive
+from onex_platform.base.settings import Settings, load_settings
+from onex_platform.engines.postgres.leases import open_keeper
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.standalone import follow, run_once
-from onex_platform.settings import Settings, load_settings
 from onex_platform.stack import attach, spark_jars
 
 _PROGRESS_SECONDS = 5

@@ -13,29 +13,31 @@ from uuid import UUID
 
 import click
 
-from onex_platform.cli.nodes import tenant_option
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.settings import load_settings
+from onex_platform.cli.node_names import tenant_option
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform.engines.spark import open_session
-from onex_platform.errors import ConfigurationError
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.projections import checks, history, proof
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.projections import checks
+from onex_platform.projections.fold.set_aside import SetAside
+from onex_platform.projections.history import hourly_states
 from onex_platform.projections.reader import (
     PageRequest,
     ProjectionReaderRegistration,
     RegistrationFilter,
 )
-from onex_platform.projections.rebuild import open_rebuild
-from onex_platform.projections.rebuilt import Comparison
-from onex_platform.projections.scopes import (
+from onex_platform.projections.rebuild import proof
+from onex_platform.projections.rebuild.rebuild import open_rebuild
+from onex_platform.projections.rebuild.scopes import (
     entity_of,
     parse_moment,
     require_node_of,
     scope_of,
 )
-from onex_platform.projections.set_aside import SetAside
-from onex_platform.settings import load_settings
+from onex_platform.projections.rebuild.side_table import Comparison
 from onex_platform.stack import attach
 
 _COLUMNS = ("entity_id", "node_name", "tenant", "node_type", "current_state", "last_heartbeat_at")
@@ -158,9 +160,9 @@ def as_of_command(
 def history_command(hour: datetime | None) -> None:
     """Store the end state of every hour that is over, from which as-of starts."""
     with _archive() as archive, open_session(archive.settings, []) as spark:
-        for each in [hour] if hour else history.unwritten_hours(archive):
-            state = history.write_hour(spark, archive, each)
-            click.echo(f"{history.hour_of(each).isoformat()}  {state.nodes} nodes")
+        for each in [hour] if hour else hourly_states.unwritten_hours(archive):
+            state = hourly_states.write_hour(spark, archive, each)
+            click.echo(f"{hourly_states.hour_of(each).isoformat()}  {state.nodes} nodes")
 
 
 @command.command("prove")

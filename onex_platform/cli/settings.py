@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from onex_platform.environment import describe_variables, effective_values
-from onex_platform.settings import Settings, load_settings
+from onex_platform.base.environment import describe_variables, effective_values
+from onex_platform.base.settings import Settings, load_settings
 
 
 class _ListsVariables(click.Command):

@@ -10,19 +10,19 @@ from typing import Any
 
 import click
 
-from onex_platform.cli.nodes import tenant_option
-from onex_platform.errors import ConfigurationError
-from onex_platform.projections.scopes import entity_of
-from onex_platform.settings import load_settings
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.settings import load_settings
+from onex_platform.base.telemetry import shortened
+from onex_platform.cli.node_names import tenant_option
+from onex_platform.projections.rebuild.scopes import entity_of
 from onex_platform.snapshots import checks
-from onex_platform.snapshots.publisher import SnapshotPublisherRegistration
-from onex_platform.snapshots.rebuild import rebuild_topic
-from onex_platform.snapshots.relay import OutboxRelay, open_relay
-from onex_platform.snapshots.sweep import Sweep, look, queue_entities, sweep
-from onex_platform.snapshots.topic import ensure_topic
+from onex_platform.snapshots.audit.sweep import Sweep, look, queue_entities, sweep
+from onex_platform.snapshots.publish.publisher import SnapshotPublisherRegistration
+from onex_platform.snapshots.publish.relay import OutboxRelay, open_relay
+from onex_platform.snapshots.publish.republish import rebuild_topic
+from onex_platform.snapshots.publish.topic_setup import ensure_topic
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack import attach
-from onex_platform.telemetry import shortened
 
 _SHOWN = 20
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")

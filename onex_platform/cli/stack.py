@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import click
 
-from onex_platform.settings import load_settings
+from onex_platform.base.settings import load_settings
 from onex_platform.stack import lifecycle, logs
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.ports import LOOPBACK

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 import click
 
-from onex_platform.engines.leases import LeaseRecord
-from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.base.settings import load_settings
+from onex_platform.engines.postgres.leases import LeaseRecord
+from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.pipeline.status import Status, look
-from onex_platform.settings import load_settings
 from onex_platform.stack import attach
 
 _LOOK_SECONDS = 2.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from onex_platform.base.settings import load_settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.settings import load_settings
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import TopicContract, load_catalogue
 from onex_platform.topics.grammar import EnumTopicDialect

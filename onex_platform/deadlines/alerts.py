@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from onex_platform.deadlines.records import HoldRecord, holds, writing
-from onex_platform.faults import effect
-from onex_platform.pages.archive import PageArchive
+from onex_platform.base.faults import effect
+from onex_platform.deadlines.scan_state import HoldRecord, holds, writing
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.topics.alarms import Alarm, tell
 
 _OPERATION = "scan_deadlines"

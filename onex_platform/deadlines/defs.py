@@ -7,9 +7,9 @@ import dagster as dg
 from onex_platform import wiring
 from onex_platform.deadlines.checks import account_numbers
 from onex_platform.deadlines.checks import no_overdue_without_fact as judge_overdue
-from onex_platform.deadlines.records import flapping, holds
 from onex_platform.deadlines.scan import is_due, scan
-from onex_platform.pages.archive import PageArchive
+from onex_platform.deadlines.scan_state import flapping, holds
+from onex_platform.ingest.archive import PageArchive
 
 
 class ScanConfig(dg.Config):

@@ -15,8 +15,8 @@ from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.facts import PassedDeadline
 from onex_platform.domain.identity import EntityKey
-from onex_platform.engines.postgres import Cursor, fetch_one
-from onex_platform.projections.set_aside import NOT_SET_ASIDE
+from onex_platform.engines.postgres.database import Cursor, fetch_one
+from onex_platform.projections.fold.set_aside import NOT_SET_ASIDE
 
 Kind = EnumEventKind
 

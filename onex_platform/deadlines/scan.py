@@ -19,28 +19,33 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import uuid5
 
+from onex_platform.base.errors import InfraError
+from onex_platform.base.faults import effect
+from onex_platform.base.settings import Settings
+from onex_platform.base.telemetry import get_logger
 from onex_platform.deadlines import overdue
 from onex_platform.deadlines.alerts import alert_of_holds
-from onex_platform.deadlines.declaring import undeclared
-from onex_platform.deadlines.evidence import (
+from onex_platform.deadlines.eligibility import (
     Watch,
     evident_until,
     keep_watch,
     look_at_watch,
     look_in_vain,
 )
-from onex_platform.deadlines.guard import ExpiryGuard, note_expiries
+from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
 from onex_platform.deadlines.overdue import BEGINNING, Place
-from onex_platform.deadlines.records import prune_expiries, writing
+from onex_platform.deadlines.scan_state import prune_expiries, writing
+from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
-from onex_platform.engines.postgres import Cursor, fetch_one, session_lock_if_free, transaction
-from onex_platform.errors import InfraError
-from onex_platform.faults import effect
-from onex_platform.pages.archive import PageArchive
-from onex_platform.pages.inbox import submit
-from onex_platform.settings import Settings
-from onex_platform.telemetry import get_logger
+from onex_platform.engines.postgres.database import (
+    Cursor,
+    fetch_one,
+    session_lock_if_free,
+    transaction,
+)
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.inbox import submit
 
 _LAST_SCAN = """
     SELECT

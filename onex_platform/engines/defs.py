@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 from dagster_pyspark import PySparkResource
 
-from onex_platform.engines.leases import Presence, open_keeper
-from onex_platform.engines.spark import open_session, spark_properties
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
+from onex_platform.engines.postgres.leases import Presence, open_keeper
+from onex_platform.engines.spark.session import open_session, spark_properties
 
 
 @dg.resource(required_resource_keys={"settings"})

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from sqlalchemy.exc import DBAPIError
 
-from onex_platform.engines.postgres import open_engine
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
+from onex_platform.engines.postgres.database import open_engine
 
 
 def postgres_answers(settings: Settings) -> bool:

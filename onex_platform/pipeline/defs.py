@@ -12,24 +12,25 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
+from onex_platform.base.settings import Settings
 from onex_platform.deadlines.checks import (
     CLOCK_AHEAD,
     clock_ahead_seconds,
     no_overdue_without_fact,
 )
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.leases import Presence
-from onex_platform.pages.archive import PageArchive
-from onex_platform.pages.checks import Verdict
-from onex_platform.pages.compaction import GROUPS_PER_RUN, compact, plan
-from onex_platform.pages.counts import hours_closed
-from onex_platform.pipeline import succession
+from onex_platform.engines.postgres.leases import Presence
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.checks import Verdict
+from onex_platform.ingest.hour_counts import hours_closed
+from onex_platform.log.compaction.compact import GROUPS_PER_RUN, compact, plan
+from onex_platform.pipeline import run_start
 from onex_platform.pipeline.loop import DrainAccount
-from onex_platform.pipeline.proofs import note_proof
+from onex_platform.pipeline.proof_times import note_proof
 from onex_platform.pipeline.service import ServiceAccount, work
-from onex_platform.projections import checks, proof
-from onex_platform.projections.accounting import accounted_to
-from onex_platform.settings import Settings
+from onex_platform.projections import checks
+from onex_platform.projections.rebuild import proof
+from onex_platform.projections.reconciliation import accounted_to
 from onex_platform.snapshots.checks import relayed_numbers
 
 _PROGRESS_SECONDS = 15
@@ -199,7 +200,7 @@ def _drain_when_behind(job: dg.JobDefinition) -> dg.SensorDefinition:
     ) -> dg.RunRequest | dg.SkipReason:
         """Start a run when something waits and nobody drains, or when a successor is wanted."""
         runs = wiring.runs_in_flight(context.instance, archive, job.name)
-        wanted = succession.judge(archive, [run.run_id for run in runs])
+        wanted = run_start.judge(archive, [run.run_id for run in runs])
         if not wanted.start:
             return dg.SkipReason(wanted.reason)
         if reason := wiring.pause_after_failures(context.instance, job.name):

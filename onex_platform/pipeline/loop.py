@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from onex_platform.base.settings import PipelineSettings
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.pages.archive import PageArchive
-from onex_platform.pages.cuts import whole_tick
-from onex_platform.pages.index import RivalCutError
-from onex_platform.projections.reducer import fold_log, policy_of
-from onex_platform.settings import PipelineSettings
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cuts.consistent_cut import whole_tick
+from onex_platform.ingest.index import RivalCutError
+from onex_platform.projections.fold.reducer import fold_log, policy_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from onex_platform.base.errors import InfraError
+from onex_platform.base.telemetry import get_logger
 from onex_platform.deadlines.scan import scan_when_due
-from onex_platform.engines.leases import LeaseKeeper, draining_lease
-from onex_platform.errors import InfraError
-from onex_platform.pages.archive import PageArchive
+from onex_platform.engines.postgres.leases import LeaseKeeper, draining_lease
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline.loop import DrainAccount, FixedTerm, Term, drain
 from onex_platform.pipeline.spark_watch import watched_spark
 from onex_platform.pipeline.tenure import Tenure, Terms, held_lease
 from onex_platform.projections.backlog import measure_backlog
-from onex_platform.projections.reducer import rehearse_fold
-from onex_platform.projections.set_aside import alert_of_set_aside
-from onex_platform.snapshots.relay import OutboxRelay, RelayAccount, open_relay
-from onex_platform.telemetry import get_logger
+from onex_platform.projections.fold.reducer import rehearse_fold
+from onex_platform.projections.fold.set_aside import alert_of_set_aside
+from onex_platform.snapshots.publish.relay import OutboxRelay, RelayAccount, open_relay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from onex_platform.errors import InfraConnectionError
-from onex_platform.telemetry import get_logger
+from onex_platform.base.errors import InfraConnectionError
+from onex_platform.base.telemetry import get_logger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

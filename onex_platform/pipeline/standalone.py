@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from onex_platform.domain.order import position_at
-from onex_platform.engines.leases import LeaseKeeper, LeaseLostError
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive
-from onex_platform.pages.cuts import whole_tick
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.leases import LeaseKeeper, LeaseLostError
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cuts.consistent_cut import whole_tick
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.service import ServiceAccount, work
 from onex_platform.pipeline.tenure import Terms
-from onex_platform.projections.cursors import fold_position
-from onex_platform.projections.outbox import waiting
+from onex_platform.projections.fold.checkpoint import fold_position
+from onex_platform.projections.write.outbox import waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,18 +10,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from onex_platform.base.errors import InfraError
 from onex_platform.deadlines.checks import no_overdue_without_fact
-from onex_platform.engines.leases import LeaseRecord, draining_lease, open_leases
-from onex_platform.engines.postgres import transaction
-from onex_platform.errors import InfraError
-from onex_platform.pages.archive import PageArchive
-from onex_platform.pages.checks import Number, Verdict, archive_keeps_up
-from onex_platform.pages.lag import topic_states
-from onex_platform.pipeline.proofs import last_proofs
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, open_leases
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.checks import Number, Verdict, archive_keeps_up
+from onex_platform.ingest.lag import topic_states
+from onex_platform.pipeline.proof_times import last_proofs
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.checks import fold_keeps_up, nobody_is_set_aside
-from onex_platform.projections.outbox import oldest_waiting, waiting
-from onex_platform.snapshots.held import no_event_is_held_back
+from onex_platform.projections.write.outbox import oldest_waiting, waiting
+from onex_platform.snapshots.publish.held_events import no_event_is_held_back
 from onex_platform.topics.catalogue import load_catalogue
 
 # What waits longer in the outbox has somebody in its way.

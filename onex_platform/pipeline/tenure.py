@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 
-from onex_platform.engines.leases import Lease, LeaseKeeper, draining_lease
-from onex_platform.errors import InfraError
-from onex_platform.pages.archive import PageArchive
-from onex_platform.paths import code_version
+from onex_platform.base.errors import InfraError
+from onex_platform.base.paths import code_version
+from onex_platform.base.settings import PipelineSettings
+from onex_platform.base.telemetry import get_logger
+from onex_platform.engines.postgres.leases import Lease, LeaseKeeper, draining_lease
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.spark_watch import SparkWatch
-from onex_platform.settings import PipelineSettings
-from onex_platform.telemetry import get_logger
 
 # How often whoever stands by looks whether the lease is free.
 _LOOK_SECONDS = 0.2

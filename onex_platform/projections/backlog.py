@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, input_topics
-from onex_platform.pages.inbox import count_waiting
-from onex_platform.pages.lag import unarchived_events
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import PageArchive, input_topics
+from onex_platform.ingest.inbox import count_waiting
+from onex_platform.ingest.lag import unarchived_events
 from onex_platform.projections.checks import unfolded
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from onex_platform.base.telemetry import shortened
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres import fetch_one, transaction
-from onex_platform.pages.archive import PageArchive
-from onex_platform.pages.checks import Number, Verdict
-from onex_platform.pages.lag import judge
-from onex_platform.projections.accounting import look
-from onex_platform.projections.accounts import Tally
-from onex_platform.projections.cursors import fold_position
-from onex_platform.projections.set_aside import marks
-from onex_platform.telemetry import shortened
+from onex_platform.engines.postgres.database import fetch_one, transaction
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.checks import Number, Verdict
+from onex_platform.ingest.lag import judge
+from onex_platform.projections.fold.checkpoint import fold_position
+from onex_platform.projections.fold.set_aside import marks
+from onex_platform.projections.reconciliation import look
+from onex_platform.projections.write.batch_counts import Tally
 from onex_platform.topics.contract import LAG_THRESHOLDS, EnumLagCategory
 
 if TYPE_CHECKING:
-    from onex_platform.projections.proof import ReplayProof
-    from onex_platform.projections.rebuilt import Comparison
+    from onex_platform.projections.rebuild.proof import ReplayProof
+    from onex_platform.projections.rebuild.side_table import Comparison
 
 
 class Unfolded(NamedTuple):

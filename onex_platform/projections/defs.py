@@ -6,16 +6,17 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
+from onex_platform.base.settings import Settings
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.pages.archive import PageArchive
-from onex_platform.projections import checks, proof
-from onex_platform.projections.history import HOUR, write_hour
-from onex_platform.projections.rebuild import open_rebuild
-from onex_platform.projections.reducer import FoldedBatch, fold_to_head, policy_of
-from onex_platform.projections.replaying import Scope
-from onex_platform.projections.scopes import parse_moment, scope_of
-from onex_platform.settings import Settings
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.projections import checks
+from onex_platform.projections.fold.reducer import FoldedBatch, fold_to_head, policy_of
+from onex_platform.projections.fold.refold import Scope
+from onex_platform.projections.history.hourly_states import HOUR, write_hour
+from onex_platform.projections.rebuild import proof
+from onex_platform.projections.rebuild.rebuild import open_rebuild
+from onex_platform.projections.rebuild.scopes import parse_moment, scope_of
 
 
 class SampleOfRows(dg.Config):

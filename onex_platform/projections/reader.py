@@ -15,16 +15,16 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json, to_json
 
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.resilience import CircuitBreaker, shared_breaker
+from onex_platform.base.settings import BreakerSettings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform.engines.postgres import Engine, stream, transaction
-from onex_platform.errors import ConfigurationError
-from onex_platform.pages.archive import PageArchive
-from onex_platform.projections import as_of
-from onex_platform.projections.set_aside import SetAside, marks
-from onex_platform.resilience import CircuitBreaker, shared_breaker
-from onex_platform.settings import BreakerSettings
+from onex_platform.engines.postgres.database import Engine, stream, transaction
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.projections.fold.set_aside import SetAside, marks
+from onex_platform.projections.history import as_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.settings import Settings
 from onex_platform.domain.deadlines import Durations
-from onex_platform.errors import ConfigurationError
-from onex_platform.settings import Settings
 from onex_platform.simulate.profiles import PROFILES, Profile
 from onex_platform.simulate.scenarios import Unit
 

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from onex_platform.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.simulate.scenarios import SCENARIOS
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

@@ -12,9 +12,9 @@ from typing import Any
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import TENANT_HEADER
+from onex_platform.simulate.event_payloads import REGISTRYS, payload_of
 from onex_platform.simulate.malformed import MALFORMATIONS
 from onex_platform.simulate.nodes import Node
-from onex_platform.simulate.payloads import REGISTRYS, payload_of
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.profiles import EnumDisturbance
 from onex_platform.simulate.records import Record

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onex_platform.pages.checks import Number, Verdict
-from onex_platform.snapshots.comparison import TopicComparison
-from onex_platform.snapshots.relay import RelayAccount
-from onex_platform.snapshots.sweep import Sweep
-from onex_platform.telemetry import shortened
+from onex_platform.base.telemetry import shortened
+from onex_platform.ingest.checks import Number, Verdict
+from onex_platform.snapshots.audit.comparison import TopicComparison
+from onex_platform.snapshots.audit.sweep import Sweep
+from onex_platform.snapshots.publish.relay import RelayAccount
 
 
 def snapshot_topic_equals_projection(found: TopicComparison) -> Verdict:

@@ -9,14 +9,22 @@ import dagster as dg
 from pydantic import Field
 
 from onex_platform import wiring
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.telemetry import shortened
 from onex_platform.domain.identity import identify_node
-from onex_platform.errors import ConfigurationError
-from onex_platform.pages.archive import PageArchive
-from onex_platform.pages.checks import Verdict
-from onex_platform.snapshots import checks, compaction, held
-from onex_platform.snapshots.relay import OutboxRelay, open_relay
-from onex_platform.snapshots.sweep import REPAIRS_PER_SWEEP, Sweep, look, queue_entities, sweep
-from onex_platform.telemetry import shortened
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.checks import Verdict
+from onex_platform.snapshots import checks
+from onex_platform.snapshots.audit import topic_compaction
+from onex_platform.snapshots.audit.sweep import (
+    REPAIRS_PER_SWEEP,
+    Sweep,
+    look,
+    queue_entities,
+    sweep,
+)
+from onex_platform.snapshots.publish import held_events
+from onex_platform.snapshots.publish.relay import OutboxRelay, open_relay
 
 
 class RelayConfig(dg.Config):
@@ -187,12 +195,12 @@ def compaction_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheck
 
 def _compaction(relay: OutboxRelay) -> Verdict:
     topic = relay.writer.config.topic
-    return compaction.compaction_keeps_up(relay.settings, topic, datetime.now(UTC))
+    return topic_compaction.compaction_keeps_up(relay.settings, topic, datetime.now(UTC))
 
 
 def _held(relay: OutboxRelay) -> Verdict:
     now = datetime.now(UTC)
-    return held.no_event_is_held_back(relay.engine, relay.breaker, relay.domain, now)
+    return held_events.no_event_is_held_back(relay.engine, relay.breaker, relay.domain, now)
 
 
 def _entity(node: str, tenant: str) -> UUID:

@@ -14,10 +14,10 @@ from typing import Any, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from onex_platform.base.environment import foreign_variables
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.settings import Environment
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.environment import foreign_variables
-from onex_platform.errors import ConfigurationError
-from onex_platform.settings import Environment
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.grammar import SnapshotName, parse, snapshot_subject
 

@@ -16,9 +16,9 @@ import click
 from dagster._serdes import ConfigurableClassData
 from dagster_postgres import DagsterPostgresStorage
 
-from onex_platform.errors import OnexError
-from onex_platform.settings import Settings, load_settings
-from onex_platform.stack import clients
+from onex_platform.base.errors import OnexError
+from onex_platform.base.settings import Settings, load_settings
+from onex_platform.stack import client_programs
 from onex_platform.stack.dev import bring_up_to_date, require_dagster_database
 from onex_platform.stack.lifecycle import DEFAULT_SERVICES, attach, guarded
 
@@ -48,7 +48,7 @@ def _with_database(settings: Settings) -> Settings:
     require_dagster_database(settings)
     if settings.postgres.dagster_url is not None:
         return settings
-    if clients.is_marked():
+    if client_programs.is_marked():
         # Somebody above has the servers; if they are gone, this process ends with them.
         return attach(settings, services=("postgres",))
     return _serve_for_life(settings)
@@ -61,7 +61,7 @@ def _serve_for_life(settings: Settings) -> Settings:
     atexit.register(_leave, life)
     attached = attach(settings)
     bring_up_to_date(attached, _report)
-    clients.mark_children(guardian.client_marker())
+    client_programs.mark_children(guardian.client_marker())
     return attached
 
 

@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 
-from onex_platform.engines.migrations import migrate
-from onex_platform.environment import PREFIX, child_environment
-from onex_platform.errors import ConfigurationError
-from onex_platform.paths import project_file
-from onex_platform.settings import Settings, address_variables
-from onex_platform.stack import clients, processes
+from onex_platform.base.environment import PREFIX, child_environment
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.paths import project_file
+from onex_platform.base.settings import Settings, address_variables
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.stack import client_programs, processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.lifecycle import attach, guarded
 from onex_platform.stack.ports import LOOPBACK, require_free_port
@@ -45,7 +45,7 @@ def develop(settings: Settings, *, services: Sequence[str], port: int, report: R
             **address_variables(attached),
             **_warm_runs(settings),
             "DAGSTER_HOME": str(home),
-            clients.VARIABLE: guardian.client_marker(),
+            client_programs.VARIABLE: guardian.client_marker(),
         }
         try:
             return _run_again_and_again(port, variables, report)

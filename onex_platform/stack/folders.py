@@ -20,9 +20,9 @@ import psutil
 from filelock import FileLock
 from pydantic import BaseModel, ValidationError
 
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
 from onex_platform.stack import processes
-from onex_platform.stack.files import take_lock, write_atomically
+from onex_platform.stack.atomic_files import take_lock, write_atomically
 
 
 class ProcessIdentity(BaseModel):

@@ -17,8 +17,8 @@ from typing import Self
 
 import psutil
 
-from onex_platform.errors import InfraUnavailableError
-from onex_platform.stack import clients
+from onex_platform.base.errors import InfraUnavailableError
+from onex_platform.stack import client_programs
 from onex_platform.stack.folders import ProcessIdentity
 
 _GUARDIAN = "onex_platform.stack.guardian_process"
@@ -40,7 +40,7 @@ class Guardian:
     def client_marker(self) -> str:
         """What marks a client that does not outlive us; asked for before it is started."""
         self._begin()
-        return clients.marker(self._stack, self.starter)
+        return client_programs.marker(self._stack, self.starter)
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from onex_platform.settings import Settings, StackSettings
+from onex_platform.base.settings import Settings, StackSettings
 from onex_platform.stack.folders import ProcessIdentity
 from onex_platform.stack.lifecycle import stop_started_by
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from onex_platform.errors import OnexError
-from onex_platform.settings import Settings
-from onex_platform.stack.files import require_space, take_lock, write_atomically
+from onex_platform.base.errors import OnexError
+from onex_platform.base.settings import Settings
+from onex_platform.stack.atomic_files import require_space, take_lock, write_atomically
 from onex_platform.stack.progress import Report, silent
 from onex_platform.stack.resolvers import Artifact, resolve
 

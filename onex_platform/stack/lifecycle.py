@@ -19,18 +19,18 @@ from typing import Literal, NoReturn
 
 import psutil
 
-from onex_platform.errors import ConfigurationError, InfraTimeoutError, InfraUnavailableError
-from onex_platform.settings import Settings
-from onex_platform.stack import clients, processes
-from onex_platform.stack.files import require_space
+from onex_platform.base.errors import ConfigurationError, InfraTimeoutError, InfraUnavailableError
+from onex_platform.base.settings import Settings
+from onex_platform.stack import client_programs, processes
+from onex_platform.stack.atomic_files import require_space
 from onex_platform.stack.folders import ProcessIdentity, ServerFolder, ServerRecord, StackFolder
 from onex_platform.stack.guardian import Guardian
-from onex_platform.stack.kafka import KafkaServer
+from onex_platform.stack.kafka_server import KafkaServer
 from onex_platform.stack.ports import port_is_free
-from onex_platform.stack.postgres import PostgresServer
+from onex_platform.stack.postgres_server import PostgresServer
 from onex_platform.stack.progress import Report, silent
 from onex_platform.stack.server import Server
-from onex_platform.stack.spark import SparkConnectServer
+from onex_platform.stack.spark_server import SparkConnectServer
 
 SERVERS: dict[str, Server] = {
     server.name: server for server in (PostgresServer(), KafkaServer(), SparkConnectServer())
@@ -124,7 +124,7 @@ def down(
     if not stack.path.exists():
         return
     if services is None:
-        if clients.stop(clients.marker(stack.path)):
+        if client_programs.stop(client_programs.marker(stack.path)):
             report("dagster is stopped")
         if delete_data:
             shutil.rmtree(stack.dagster_home, ignore_errors=True)
@@ -141,7 +141,7 @@ def stop_started_by(
 ) -> None:
     """Stop what `starter` left behind, its clients first, but nobody else's services."""
     stack = StackFolder(settings)
-    clients.stop(clients.marker(stack.path, starter), starter=starter)
+    client_programs.stop(client_programs.marker(stack.path, starter), starter=starter)
 
     def stop_left_behind(folder: ServerFolder) -> None:
         record = folder.record()

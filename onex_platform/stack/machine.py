@@ -8,9 +8,9 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from onex_platform.environment import child_environment
-from onex_platform.errors import PrerequisiteError
-from onex_platform.settings import Settings
+from onex_platform.base.environment import child_environment
+from onex_platform.base.errors import PrerequisiteError
+from onex_platform.base.settings import Settings
 
 MINIMUM_VERSION = 17
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import closing
 
-from onex_platform.errors import InfraUnavailableError
+from onex_platform.base.errors import InfraUnavailableError
 
 LOOPBACK = "127.0.0.1"
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from onex_platform.errors import InfraConnectionError, InfraError, OnexError, PrerequisiteError
-from onex_platform.settings import Settings
+from onex_platform.base.errors import InfraConnectionError, InfraError, OnexError, PrerequisiteError
+from onex_platform.base.settings import Settings
 from onex_platform.stack import processes
 from onex_platform.stack.machine import find_java, java_environment, pyspark_folder
 from onex_platform.stack.progress import Report

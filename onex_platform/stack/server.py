@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from abc import ABC, abstractmethod
 
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
 from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.machine import java_environment
 from onex_platform.stack.ports import free_port, port_is_free, require_free_port

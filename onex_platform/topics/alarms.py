@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
+from onex_platform.base.errors import InfraError
+from onex_platform.base.faults import effect
+from onex_platform.base.settings import Settings
+from onex_platform.base.telemetry import get_logger, redact_value
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
-from onex_platform.engines.kafka import KafkaRecord, open_producer, produce_all
-from onex_platform.errors import InfraError
-from onex_platform.faults import effect
-from onex_platform.settings import Settings
-from onex_platform.telemetry import get_logger, redact_value
+from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
 
 _KIND = EnumEventKind.ERROR_DETECTED

@@ -12,9 +12,9 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.paths import project_folder
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.errors import ConfigurationError
-from onex_platform.paths import project_folder
 from onex_platform.topics.contract import TopicContract, read_contract
 from onex_platform.topics.grammar import OnexName, collisions
 

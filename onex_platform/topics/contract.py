@@ -25,8 +25,8 @@ from pydantic import (
     model_validator,
 )
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.errors import ConfigurationError
 from onex_platform.topics.grammar import (
     LegacyName,
     OnexName,

@@ -11,7 +11,7 @@ from uuid import UUID
 import dagster as dg
 
 from onex_platform import wiring
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
 from onex_platform.topics.alarms import Alarm, raise_alarms
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract import TopicContract

@@ -18,7 +18,7 @@ from dataclasses import astuple, dataclass
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, Self
 
-from onex_platform.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError
 
 MAX_LENGTH = 249  # Kafka's own limit; a partition's folder name must fit into 255 bytes
 _KAFKA_NAME = re.compile(r"[a-zA-Z0-9._-]+")

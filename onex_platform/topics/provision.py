@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onex_platform.engines.kafka import open_admin
-from onex_platform.engines.kafka_topics import TopicLayout, create, describe, topic_names
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.clients import open_admin
+from onex_platform.engines.kafka.topic_admin import TopicLayout, create, describe, topic_names
 from onex_platform.topics.catalogue import (
     Catalogue,
     TopicContract,

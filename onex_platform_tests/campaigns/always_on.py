@@ -30,24 +30,24 @@ import psutil
 import pytest
 
 from onex_platform import stack
+from onex_platform.base.errors import InfraError
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.engines.kafka import open_producer, produce_all
-from onex_platform.engines.leases import LeaseRecord, draining_lease, living
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.spark import open_session
-from onex_platform.errors import InfraError
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.verify import verify_log
-from onex_platform.projections.proof import live_equals_replay
+from onex_platform.engines.kafka.clients import open_producer, produce_all
+from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, living
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.log.verify.verification import verify_log
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.settings import Settings
+from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.campaigns.house import House
 from onex_platform_tests.campaigns.probing import Fleet
-from onex_platform_tests.pipeline.broker import sent
-from onex_platform_tests.stacks import embedded_settings
+from onex_platform_tests.support.broker import sent
+from onex_platform_tests.support.stacks import embedded_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

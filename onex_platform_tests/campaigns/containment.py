@@ -27,21 +27,21 @@ import pyarrow.compute as pc
 from onex_platform.domain.batch import BatchFold, Decider, fold_batch
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.idempotency import is_ledgered, mark_duplicates
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.intake import Parked, RawRecord, admit
-from onex_platform.domain.ledger import is_ledgered, mark_duplicates
 from onex_platform.domain.machine import VERDICTS
 from onex_platform.domain.order import number
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType
-from onex_platform.pages.entry import Admitted, admit_records, dated, raw_records
-from onex_platform.pages.numbering import enter_log
-from onex_platform.pages.schema import BEAT_COLUMNS, CAUSE_COLUMNS, to_events, to_table
-from onex_platform.projections.columns import to_table as to_state_table
-from onex_platform.projections.kernel import BucketFold
-from onex_platform.projections.outbox import envelope_of
+from onex_platform.ingest.admission.admit import Admitted, admit_records, dated, raw_records
+from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, to_events, to_table
+from onex_platform.ingest.numbering import enter_log
+from onex_platform.projections.fold.column_fold import BucketFold
+from onex_platform.projections.fold.row_columns import to_table as to_state_table
+from onex_platform.projections.write.outbox import envelope_of
 from onex_platform_tests.campaigns.mutants import TOPICS, Mutants, moments
-from onex_platform_tests.domain.builders import RULES, START
+from onex_platform_tests.support.events import RULES, START
 
 Kind = EnumEventKind
 

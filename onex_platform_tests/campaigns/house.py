@@ -13,9 +13,9 @@ from typing import Self
 
 import psutil
 
-from onex_platform.environment import child_environment
-from onex_platform.paths import project_file
-from onex_platform.settings import Settings, address_variables
+from onex_platform.base.environment import child_environment
+from onex_platform.base.paths import project_file
+from onex_platform.base.settings import Settings, address_variables
 from onex_platform.stack.ports import free_port
 
 _LOOK_SECONDS = 0.5

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import LIFECYCLE_RANK
-from onex_platform.pages.plain import InputTopic
+from onex_platform.ingest.admission.fast_path import InputTopic
 
 Kind = EnumEventKind
 Document = dict[str, Any]

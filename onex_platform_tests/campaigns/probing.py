@@ -12,9 +12,11 @@ from uuid import UUID, uuid4
 from confluent_kafka import KafkaException, TopicPartition
 from pydantic_core import to_json
 
+from onex_platform.base.errors import InfraError
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.engines.kafka import (
+from onex_platform.engines.kafka.clients import (
     KafkaConsumer,
     KafkaProducer,
     KafkaRecord,
@@ -22,9 +24,7 @@ from onex_platform.engines.kafka import (
     open_consumer,
     open_producer,
 )
-from onex_platform.engines.kafka_sender import Sender
-from onex_platform.errors import InfraError
-from onex_platform.settings import Settings
+from onex_platform.engines.kafka.sender import Sender
 from onex_platform.topics.catalogue import load_catalogue
 
 _PATIENCE_SECONDS = 60

@@ -8,12 +8,12 @@ import pytest
 
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.order import position_at
-from onex_platform.pages.staging import stage
-from onex_platform.projections.handover import TABLES, Handed, Staged, hand_over
-from onex_platform.projections.projector import ProjectionBatch
+from onex_platform.ingest.cuts.staged_rows import stage
+from onex_platform.projections.write.projector import ProjectionBatch
+from onex_platform.projections.write.staged_batch import TABLES, Handed, Staged, hand_over
 from onex_platform_tests.campaigns.containment import Campaign
 from onex_platform_tests.projections.conftest import another_store, store, store_settings
-from onex_platform_tests.projections.stored import Store
+from onex_platform_tests.support.stored_rows import Store
 
 __all__ = ["another_store", "store", "store_settings"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from onex_platform.cli.demo import show
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.simulate.live import PlayReport
+from onex_platform.simulate.kafka_player import PlayReport
 from onex_platform.simulate.records import Summary
 
 _EQUAL = re.compile(r"(\d+) records produced, \1 consumed: equal, topic by topic\.")

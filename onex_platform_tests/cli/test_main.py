@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from onex_platform.base.errors import InfraConnectionError, OnexError
 from onex_platform.cli import main as entry
-from onex_platform.errors import InfraConnectionError, OnexError
 
 _HEAVY = ("confluent_kafka", "dagster", "psycopg", "pyspark", "sqlalchemy", "structlog", "yaml")
 
@@ -64,7 +64,7 @@ def test_help_of_a_command_needs_no_valid_settings(
 def test_logs_go_to_stderr_in_the_style_of_the_settings() -> None:
     program = (
         "from onex_platform.cli import main, settings\n"
-        "from onex_platform.telemetry import get_logger\n"
+        "from onex_platform.base.telemetry import get_logger\n"
         "settings.load_settings = lambda: get_logger('test').info('seen', password='hunter2')\n"
         "settings.effective_values = lambda _: []\n"
         "main.main(['settings', '--json'])\n"

@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from onex_platform.base.environment import child_environment
+from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.leases import draining_lease, leases_of_runs, living, open_leases
-from onex_platform.engines.postgres import transaction
-from onex_platform.environment import child_environment
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.checks import Verdict
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.leases import (
+    draining_lease,
+    leases_of_runs,
+    living,
+    open_leases,
+)
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.checks import Verdict
 from onex_platform.pipeline import drain
-from onex_platform.pipeline.proofs import note_proof
-from onex_platform.settings import Settings, address_variables
+from onex_platform.pipeline.proof_times import note_proof
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

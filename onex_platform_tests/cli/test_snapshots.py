@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner, Result
 
+from onex_platform.base.settings import Settings, address_variables
 from onex_platform.cli.main import cli
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import transaction
-from onex_platform.settings import Settings, address_variables
-from onex_platform.snapshots.publisher import UnreadableSnapshotError
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.snapshots.publish.publisher import UnreadableSnapshotError
 from onex_platform.topics.provision import create_topics
-from onex_platform_tests.domain.builders import number_id
-from onex_platform_tests.snapshots.registry import Registry, open_registry
+from onex_platform_tests.support.events import number_id
+from onex_platform_tests.support.snapshot_registry import Registry, open_registry
 
 pytestmark = pytest.mark.servers
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from onex_platform.settings import Settings
-from onex_platform_tests.deadlines.watched import Watched, open_watched
+from onex_platform.base.settings import Settings
 from onex_platform_tests.projections.conftest import log_settings, store_settings
+from onex_platform_tests.support.watched_clock import Watched, open_watched
 
 __all__ = ["log_settings", "store_settings"]
 

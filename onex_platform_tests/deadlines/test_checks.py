@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner, Result
 
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.settings import Settings, address_variables
 from onex_platform.cli.main import cli
 from onex_platform.deadlines.checks import CLOCK_AHEAD, no_overdue_without_fact
-from onex_platform.deadlines.records import overrides
-from onex_platform.engines.broker_clock import BrokerClock, broker_clock
-from onex_platform.errors import ConfigurationError
-from onex_platform.settings import Settings, address_variables
-from onex_platform_tests.deadlines.watched import MINUTE, Watched
-from onex_platform_tests.domain.builders import TENANT, at
+from onex_platform.deadlines.scan_state import overrides
+from onex_platform.engines.kafka.broker_clock import BrokerClock, broker_clock
+from onex_platform_tests.support.events import TENANT, at
+from onex_platform_tests.support.watched_clock import MINUTE, Watched
 
 pytestmark = pytest.mark.servers
 

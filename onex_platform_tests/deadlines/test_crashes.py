@@ -10,15 +10,15 @@ from datetime import timedelta
 
 import pytest
 
-from onex_platform.deadlines.records import holds, overrides
+from onex_platform.base.environment import child_environment
+from onex_platform.base.settings import address_variables
 from onex_platform.deadlines.scan import scan
+from onex_platform.deadlines.scan_state import holds, overrides
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import end_positions, read_to_end
-from onex_platform.environment import child_environment
-from onex_platform.settings import address_variables
+from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.deadlines.watched import Watched
-from onex_platform_tests.domain.builders import TENANT, at
+from onex_platform_tests.support.events import TENANT, at
+from onex_platform_tests.support.watched_clock import Watched
 
 pytestmark = pytest.mark.servers
 
@@ -30,10 +30,10 @@ _CHILD = """
 import sys
 from datetime import datetime, timedelta
 from onex_platform import faults
-from onex_platform.deadlines.records import override_guard
+from onex_platform.deadlines.scan_state import override_guard
 from onex_platform.deadlines.scan import scan
-from onex_platform.pages.archive import open_archive
-from onex_platform.settings import load_settings
+from onex_platform.ingest.archive import open_archive
+from onex_platform.base.settings import load_settings
 point, now = sys.argv[1], datetime.fromisoformat(sys.argv[2])
 faults.arm(point)
 with open_archive(load_settings()) as archive:

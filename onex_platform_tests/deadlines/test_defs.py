@@ -9,16 +9,16 @@ import dagster as dg
 import pytest
 
 from onex_platform import wiring
-from onex_platform.settings import Settings
-from onex_platform_tests.deadlines.watched import (
+from onex_platform.base.settings import Settings
+from onex_platform_tests.support.events import at
+from onex_platform_tests.support.graph import Graph, numbers
+from onex_platform_tests.support.watched_clock import (
     LONG_AGO,
     MINUTE,
     Watched,
     open_watched,
     with_deadlines,
 )
-from onex_platform_tests.domain.builders import at
-from onex_platform_tests.pipeline.graph import Graph, numbers
 
 pytestmark = pytest.mark.servers
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.deadlines.scan import scan
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.pipeline import drain
-from onex_platform.projections.proof import live_equals_replay
-from onex_platform.projections.rebuild import open_rebuild
-from onex_platform.settings import Settings
-from onex_platform_tests.deadlines.watched import Watched, open_watched
-from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform.projections.rebuild.proof import live_equals_replay
+from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay
+from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.watched_clock import Watched, open_watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from onex_platform import stack
+from onex_platform.base.errors import InfraError
+from onex_platform.base.settings import BreakerSettings, PagesSettings, Settings
 from onex_platform.deadlines.scan import ScanAccount, scan_when_due
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import open_producer
-from onex_platform.engines.migrations import migrate
-from onex_platform.errors import InfraError
-from onex_platform.pages.archive import PageArchive
+from onex_platform.engines.kafka.clients import open_producer
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
-from onex_platform.settings import BreakerSettings, PagesSettings, Settings
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics.provision import create_topics
-from onex_platform_tests.deadlines.watched import open_watched, with_deadlines
-from onex_platform_tests.pipeline.broker import send, sent
-from onex_platform_tests.stacks import embedded_settings
+from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.stacks import embedded_settings
+from onex_platform_tests.support.watched_clock import open_watched, with_deadlines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

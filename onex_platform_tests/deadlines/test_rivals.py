@@ -14,16 +14,16 @@ from typing import Any
 import psutil
 import pytest
 
+from onex_platform.base.environment import child_environment
+from onex_platform.base.settings import Settings, address_variables
 from onex_platform.deadlines import overdue
-from onex_platform.deadlines.declaring import undeclared
-from onex_platform.deadlines.guard import ExpiryGuard, note_expiries
+from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
 from onex_platform.deadlines.scan import ScanAccount, scan
+from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.environment import child_environment
-from onex_platform.settings import Settings, address_variables
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.deadlines.watched import MINUTE, Watched, open_watched, with_deadlines
-from onex_platform_tests.domain.builders import TENANT, at
+from onex_platform_tests.support.events import TENANT, at
+from onex_platform_tests.support.watched_clock import MINUTE, Watched, open_watched, with_deadlines
 
 pytestmark = pytest.mark.servers
 
@@ -33,8 +33,8 @@ NOW = at(600)
 _STUCK = """
 import importlib, os, signal, sys
 from datetime import datetime
-from onex_platform.pages.archive import open_archive
-from onex_platform.settings import load_settings
+from onex_platform.ingest.archive import open_archive
+from onex_platform.base.settings import load_settings
 scanning = importlib.import_module("onex_platform.deadlines.scan")
 name, now = sys.argv[1], datetime.fromisoformat(sys.argv[2])
 work, stopped = getattr(scanning, name), []

@@ -6,21 +6,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.deadlines import overdue
 from onex_platform.deadlines.scan import scan
 from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.settings import Settings
-from onex_platform_tests.deadlines.watched import (
+from onex_platform_tests.support.events import NODE, State, at, event, row
+from onex_platform_tests.support.watched_clock import (
     MICROSECOND,
     MINUTE,
     Watched,
     open_watched,
     with_deadlines,
 )
-from onex_platform_tests.domain.builders import NODE, State, at, event, row
 
 pytestmark = pytest.mark.servers
 

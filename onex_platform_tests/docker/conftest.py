@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dockerfile_parse import DockerfileParser
 
-from onex_platform.paths import project_folder
+from onex_platform.base.paths import project_folder
 
 DOCKER = project_folder("docker")
 CHECKOUT = DOCKER.parent

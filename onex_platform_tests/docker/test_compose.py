@@ -16,8 +16,8 @@ import yaml
 from dotenv import dotenv_values
 
 from onex_platform import __version__
-from onex_platform.environment import describe_variables
-from onex_platform.settings import Settings, load_settings
+from onex_platform.base.environment import describe_variables
+from onex_platform.base.settings import Settings, load_settings
 from onex_platform.stack.jars import BROKER
 from onex_platform_tests.docker.conftest import CHECKOUT, DOCKER, bind_mounts, named_volumes
 

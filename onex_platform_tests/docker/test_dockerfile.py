@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from onex_platform.engines import spark_worker
+from onex_platform.engines.spark import worker
 from onex_platform_tests.docker.conftest import CHECKOUT, DOCKER, Stage
 
 Stages = dict[str, Stage]
@@ -82,7 +82,7 @@ def test_spark_is_configured_for_what_is_in_its_image(
     assert f"docker/spark-defaults.conf {conf}/" in spark.values("COPY")
     remote = services["dagster-code"]["environment"]["ONEX_SPARK_REMOTE"]
     assert remote.endswith(f":{defaults['spark.connect.grpc.binding.port']}")
-    assert defaults["spark.python.daemon.module"] == spark_worker.MODULE
+    assert defaults["spark.python.daemon.module"] == worker.MODULE
 
 
 def _user(stages: Stages, name: str) -> str:

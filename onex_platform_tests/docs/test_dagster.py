@@ -7,7 +7,7 @@ import re
 import dagster as dg
 
 from onex_platform.definitions import build_definitions
-from onex_platform_tests.docs.pages import CHECKOUT
+from onex_platform_tests.support.doc_pages import CHECKOUT
 
 PAGE = (CHECKOUT / "docs/dagster.md").read_text()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from onex_platform_tests.docs.pages import Block, Page, all_pages
+from onex_platform_tests.support.doc_pages import Block, Page, all_pages
 
 pytestmark = pytest.mark.servers
 

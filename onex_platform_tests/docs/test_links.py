@@ -10,7 +10,7 @@ import click
 import pytest
 
 from onex_platform.cli.main import cli
-from onex_platform_tests.docs.pages import CHECKOUT, Page, all_pages
+from onex_platform_tests.support.doc_pages import CHECKOUT, Page, all_pages
 
 _FILE = re.compile(r"[\w*][\w.*-]*(/[\w.*-]+)*(/|\.(py|md|yaml|yml|toml|sql|txt|conf|json))")
 _MADE_LATER = (".onex", ".venv", ".env", "build", "dist")

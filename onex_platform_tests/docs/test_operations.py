@@ -7,10 +7,10 @@ import re
 import click
 import pytest
 
-from onex_platform import errors
-from onex_platform.environment import effective_values
-from onex_platform.settings import Settings
-from onex_platform_tests.docs.pages import CHECKOUT
+from onex_platform.base import errors
+from onex_platform.base.environment import effective_values
+from onex_platform.base.settings import Settings
+from onex_platform_tests.support.doc_pages import CHECKOUT
 
 PAGE = CHECKOUT / "docs/operations.md"
 

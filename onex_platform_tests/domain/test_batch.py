@@ -14,9 +14,9 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType
-from onex_platform_tests.domain.builders import NODE, START, State, at, event, record
-from onex_platform_tests.domain.histories import Run, records, run_in_cuts, with_repeats
-from onex_platform_tests.domain.plain_fold import as_plain, fold_plainly
+from onex_platform_tests.support.events import NODE, START, State, at, event, record
+from onex_platform_tests.support.histories import Run, records, run_in_cuts, with_repeats
+from onex_platform_tests.support.model_fold import as_plain, fold_plainly
 
 Kind = EnumEventKind
 INSTANTS = st.lists(st.integers(0, 1500), max_size=6)

@@ -13,7 +13,7 @@ from onex_platform.domain.fold import apply
 from onex_platform.domain.payloads import ModelNodeCapabilities, RegistrationFailedPayload
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform_tests.domain.builders import at, event, row
+from onex_platform_tests.support.events import at, event, row
 
 Kind = EnumEventKind
 S = EnumRegistrationState

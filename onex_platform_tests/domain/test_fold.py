@@ -11,7 +11,7 @@ from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.fold import apply
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumOutcome, EnumRegistrationState
-from onex_platform_tests.domain.builders import NODE, at, event, row
+from onex_platform_tests.support.events import NODE, at, event, row
 
 Kind = EnumEventKind
 S = EnumRegistrationState

@@ -20,7 +20,7 @@ from onex_platform.domain.envelope import (
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import Parked, RawRecord, admit, clock_skew
 from onex_platform.domain.order import LIFECYCLE_RANK
-from onex_platform_tests.domain.builders import NODE, RULES, at, number_id, record
+from onex_platform_tests.support.events import NODE, RULES, at, number_id, record
 
 Kind = EnumEventKind
 Reason = EnumParkReason

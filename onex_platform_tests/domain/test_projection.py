@@ -9,7 +9,7 @@ import pytest
 from onex_platform.domain.order import POSITION_STRIDE, moment_of, number, position_at
 from onex_platform.domain.projection import ModelRegistrationSnapshot, ModelSequenceInfo
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform_tests.domain.builders import NODE, Kind, at, event, number_id, row
+from onex_platform_tests.support.events import NODE, Kind, at, event, number_id, row
 
 S = EnumRegistrationState
 TICK = timedelta(microseconds=1)

@@ -8,7 +8,7 @@ from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.fold import apply
 from onex_platform.domain.states import EnumOutcome, EnumRegistrationState
 from onex_platform.domain.transitions import INFORMATIONAL, TRANSITIONS, find_transition
-from onex_platform_tests.domain.builders import event, row
+from onex_platform_tests.support.events import event, row
 
 Kind = EnumEventKind
 S = EnumRegistrationState

@@ -20,7 +20,7 @@ from onex_platform_tests.campaigns.always_on import (
     require_everything,
     require_shown,
 )
-from onex_platform_tests.stacks import embedded_settings
+from onex_platform_tests.support.stacks import embedded_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from onex_platform.base.settings import PipelineSettings, Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.verify import verify_log
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.log.verify.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
-from onex_platform.settings import PipelineSettings, Settings
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import log_of, require_live_equals_replay
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from onex_platform.environment import child_environment
-from onex_platform.pages.archive import open_archive
-from onex_platform.pages.verify import verify_log, verify_pages
-from onex_platform.settings import Settings, SparkSettings, address_variables
+from onex_platform.base.environment import child_environment
+from onex_platform.base.settings import Settings, SparkSettings, address_variables
+from onex_platform.ingest.archive import open_archive
+from onex_platform.log.verify.verification import verify_log, verify_pages
 from onex_platform.stack.machine import java_environment, pyspark_folder
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import start, stop, wait_until
-from onex_platform_tests.pipeline.broker import send
 from onex_platform_tests.pipeline.test_pipeline import a_mixed_morning, require_live_equals_replay
+from onex_platform_tests.support.broker import send
 
 pytestmark = pytest.mark.servers
 
 # What a run and a compaction do, in a process of its own: this one has a session already.
 _RUN = """
 import json
-from onex_platform.engines.spark import open_session
+from onex_platform.engines.spark.session import open_session
 from onex_platform.pages import compaction
-from onex_platform.pages.archive import open_archive
+from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
-from onex_platform.projections.proof import live_equals_replay
-from onex_platform.projections.replaying import folded_to
-from onex_platform.settings import load_settings
+from onex_platform.projections.rebuild.proof import live_equals_replay
+from onex_platform.projections.fold.refold import folded_to
+from onex_platform.base.settings import load_settings
 from onex_platform.stack.jars import spark_jars
 settings = load_settings()
 jars = [str(jar) for jar in spark_jars(settings)]

@@ -10,23 +10,23 @@ from uuid import uuid4
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.engines.kafka import KafkaRecord, end_positions, read_to_end
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.verify import verify_log
+from onex_platform.engines.kafka.clients import KafkaRecord, end_positions, read_to_end
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.log.verify.verification import verify_log
 from onex_platform.pipeline import loop, serve
 from onex_platform.projections import checks
-from onex_platform.projections.proof import live_equals_replay
+from onex_platform.projections.fold.refold import Scope
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.projections.rebuild import open_rebuild
-from onex_platform.projections.replaying import Scope
-from onex_platform.settings import Settings
+from onex_platform.projections.rebuild.proof import live_equals_replay
+from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

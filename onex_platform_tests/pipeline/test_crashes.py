@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from onex_platform.base.environment import child_environment
+from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.postgres import transaction
-from onex_platform.environment import child_environment
-from onex_platform.pages.archive import open_archive
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
-from onex_platform.settings import Settings, address_variables
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import (
     a_mixed_morning,
     log_of,
     require_live_equals_replay,
     rows_of,
 )
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,10 +35,10 @@ Kind = EnumEventKind
 _RUN = """
 import sys
 from onex_platform import faults
-from onex_platform.engines.spark import open_session
-from onex_platform.pages.archive import open_archive
+from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
-from onex_platform.settings import load_settings
+from onex_platform.base.settings import load_settings
 faults.arm(sys.argv[1])
 settings = load_settings()
 with open_session(settings, []) as spark, open_archive(settings) as archive:

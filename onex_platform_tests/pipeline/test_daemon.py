@@ -13,14 +13,14 @@ import dagster as dg
 import pytest
 
 from onex_platform import stack, wiring
+from onex_platform.base.paths import project_file
+from onex_platform.base.settings import Settings, SparkSettings, address_variables
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.paths import project_file
-from onex_platform.settings import Settings, SparkSettings, address_variables
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.pipeline.broker import send, sent
-from onex_platform_tests.pipeline.daemon import running_daemon
-from onex_platform_tests.pipeline.graph import numbers
-from onex_platform_tests.stacks import connect, embedded_settings
+from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.daemon import running_daemon
+from onex_platform_tests.support.graph import numbers
+from onex_platform_tests.support.stacks import connect, embedded_settings
 
 pytestmark = pytest.mark.servers
 

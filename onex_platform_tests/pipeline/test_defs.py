@@ -12,15 +12,15 @@ import dagster as dg
 import pytest
 
 from onex_platform import wiring
+from onex_platform.base.errors import InfraError
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import end_positions, read_to_end
-from onex_platform.engines.postgres import transaction
-from onex_platform.errors import InfraError
-from onex_platform.pages.archive import open_archive
-from onex_platform.settings import Settings
+from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import open_archive
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.pipeline.broker import send, sent
-from onex_platform_tests.pipeline.graph import (
+from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.graph import (
     Graph,
     hour_key,
     hours_ago,

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import KafkaRecord
-from onex_platform.engines.postgres import transaction
-from onex_platform.engines.spark import kafka_options
-from onex_platform.pages import archive as archives
-from onex_platform.pages import ledger
-from onex_platform.pages.archive import open_archive
-from onex_platform.pages.ingest import ingest
-from onex_platform.pages.verify import verify_log
+from onex_platform.engines.kafka.clients import KafkaRecord
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.spark.session import kafka_options
+from onex_platform.ingest import archive as archives
+from onex_platform.ingest import deduplication
+from onex_platform.ingest.archive import open_archive
+from onex_platform.ingest.cuts.cut_job import ingest
+from onex_platform.log.verify.verification import verify_log
 from onex_platform.pipeline import drain
-from onex_platform.settings import Settings
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,7 +128,7 @@ def test_a_cut_during_which_ids_are_forgotten_is_taken_again(
         job = arguments[1]
         if job.cut.ranges:
             cuts.append(job)
-            ledger.prune(
+            deduplication.prune(
                 archive.engine,
                 archive.breaker,
                 archive.domain,

@@ -9,16 +9,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import KafkaRecord
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.format import EnumPageReason
-from onex_platform.pages.verify import verify_log
-from onex_platform.settings import Settings
-from onex_platform_tests.pipeline.broker import send, sent
+from onex_platform.engines.kafka.clients import KafkaRecord
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.log.page_format import EnumPageReason
+from onex_platform.log.verify.verification import verify_log
 from onex_platform_tests.pipeline.test_pipeline import drained, require_live_equals_replay
-from onex_platform_tests.projections.logs import log_of
+from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

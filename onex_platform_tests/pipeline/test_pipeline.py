@@ -10,20 +10,20 @@ from uuid import uuid4
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.domain.batch import replay
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.engines.kafka import KafkaRecord
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.closing import close_before
-from onex_platform.pages.cuts import whole_tick
+from onex_platform.engines.kafka.clients import KafkaRecord
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.closing import close_before
+from onex_platform.ingest.cuts.consistent_cut import whole_tick
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.settings import Settings
-from onex_platform_tests.pipeline.broker import send, sent
-from onex_platform_tests.projections.logs import log_of
+from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

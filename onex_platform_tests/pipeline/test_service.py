@@ -8,18 +8,18 @@ from uuid import uuid4
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.engines.kafka import end_positions, read_to_end
-from onex_platform.engines.postgres import transaction
-from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.pipeline import serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.settings import Settings
-from onex_platform.simulate.lives import watch_lives
+from onex_platform.simulate.watched_lives import watch_lives
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,26 +15,27 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from onex_platform import faults, stack
+from onex_platform import stack
+from onex_platform.base import faults
+from onex_platform.base.settings import PagesSettings, Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.migrations import migrate
-from onex_platform.engines.postgres import fetch_one, transaction
-from onex_platform.engines.staging import StagingLostError
-from onex_platform.pages import staging
-from onex_platform.pages.archive import PageArchive, open_archive
+from onex_platform.engines.postgres.database import fetch_one, transaction
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.engines.postgres.staging import StagingLostError
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.cuts import staged_rows
 from onex_platform.pipeline import drain
-from onex_platform.projections import handover
 from onex_platform.projections.checks import accounting
-from onex_platform.settings import PagesSettings, Settings
+from onex_platform.projections.write import staged_batch
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.pipeline.broker import send, sent, skip_what_others_left
 from onex_platform_tests.pipeline.test_pipeline import (
     a_mixed_morning,
     require_live_equals_replay,
     rows_of,
 )
-from onex_platform_tests.projections.logs import log_of
-from onex_platform_tests.stacks import connect, embedded_settings
+from onex_platform_tests.support.broker import send, sent, skip_what_others_left
+from onex_platform_tests.support.folded_logs import log_of
+from onex_platform_tests.support.stacks import connect, embedded_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,8 +45,8 @@ pytestmark = pytest.mark.servers
 Kind = EnumEventKind
 NODES = 8
 # Nobody is set aside here, so one table stays empty; the tests of containment fill it.
-FILLED = tuple(table for table in handover.TABLES if table != "handed_set_aside")
-COMMITS = {"ingest.commit_cut": staging.TABLES, "reduce.commit_batch": FILLED}
+FILLED = tuple(table for table in staged_batch.TABLES if table != "handed_set_aside")
+COMMITS = {"ingest.commit_cut": staged_rows.TABLES, "reduce.commit_batch": FILLED}
 
 
 def send_some(settings: Settings) -> int:
@@ -142,7 +143,7 @@ def test_statements_that_grow_with_a_batch_have_no_time_limit(
     with open_archive(pipeline_settings) as archive:
         with transaction(archive.engine, archive.breaker) as cursor:
             cursor.execute(_UNHURRIED)
-            for table in (*staging.TABLES, *handover.TABLES, *written):
+            for table in (*staged_rows.TABLES, *staged_batch.TABLES, *written):
                 cursor.execute(
                     f"CREATE TRIGGER unhurried BEFORE INSERT OR DELETE ON {table}"
                     " EXECUTE FUNCTION be_unhurried()"

@@ -12,25 +12,25 @@ from uuid import uuid4
 
 import pytest
 
+from onex_platform.base.errors import InfraConnectionError
+from onex_platform.base.settings import PipelineSettings, Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.leases import (
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.engines.postgres.leases import (
     LeaseLostError,
     draining_lease,
     leases_of_runs,
     living,
     open_keeper,
 )
-from onex_platform.engines.postgres import transaction
-from onex_platform.errors import InfraConnectionError
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.verify import verify_log
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.log.verify.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.pipeline.service import ServiceAccount, rehearse, serve, work
 from onex_platform.pipeline.tenure import Terms
-from onex_platform.settings import PipelineSettings, Settings
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,7 +173,7 @@ def test_new_code_takes_over_from_old_and_not_the_other_way_round(
 ) -> None:
     old = workers.start("old")
     await_holder(archive, "old")
-    monkeypatch.setattr("onex_platform.engines.leases.code_version", lambda: "2.0")
+    monkeypatch.setattr("onex_platform.engines.postgres.leases.code_version", lambda: "2.0")
     workers.start("new", linger_seconds=5)
     old.result(PATIENCE)
     assert ending_of(archive, "old") == "handed_over"

@@ -11,16 +11,16 @@ from uuid import uuid4
 
 import pytest
 
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka import KafkaProducer, KafkaRecord, open_producer
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.pages.closing import close_before
-from onex_platform.pages.verify import verify_log
+from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.closing import close_before
+from onex_platform.log.verify.verification import verify_log
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.backlog import measure_backlog
-from onex_platform.settings import Settings
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
+from onex_platform_tests.support.broker import send, sent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from onex_platform.engines.migrations import migrate
-from onex_platform.pages.archive import PageArchive, open_archive
-from onex_platform.settings import PagesSettings, Settings
-from onex_platform_tests.projections.stored import Store, open_store
+from onex_platform.base.settings import PagesSettings, Settings
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform_tests.support.stored_rows import Store, open_store
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ import psycopg
 import pytest
 from sqlalchemy.event import listen
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType
-from onex_platform.errors import ConfigurationError
 from onex_platform.projections.reader import (
     ModelRegistrationPage,
     PageRequest,
     ProjectionReaderRegistration,
 )
-from onex_platform_tests.domain.builders import NODE, TENANT, State, at, number_id, row
-from onex_platform_tests.projections.stored import Store
+from onex_platform_tests.support.events import NODE, TENANT, State, at, number_id, row
+from onex_platform_tests.support.stored_rows import Store
 
 pytestmark = pytest.mark.servers
 

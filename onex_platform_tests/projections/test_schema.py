@@ -10,8 +10,8 @@ from psycopg import errors
 
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform_tests.domain.builders import State, at, row
-from onex_platform_tests.projections.stored import Store
+from onex_platform_tests.support.events import State, at, row
+from onex_platform_tests.support.stored_rows import Store
 
 pytestmark = pytest.mark.servers
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.envelope import EnumParkReason
@@ -24,15 +25,14 @@ from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.intake import Parked, admit, clock_skew
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome, EnumRegistrationState
-from onex_platform.errors import ConfigurationError
+from onex_platform.simulate.event_payloads import UNWELCOME_CAPABILITY
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.malformed import MALFORMATIONS
-from onex_platform.simulate.payloads import UNWELCOME_CAPABILITY
 from onex_platform.simulate.plan import FleetPlan, duration_for
 from onex_platform.simulate.profiles import PROFILES, EnumDisturbance, Profile, Rates
 from onex_platform.simulate.records import Record
 from onex_platform.simulate.scenarios import SCENARIOS
-from onex_platform_tests.simulate.reading import (
+from onex_platform_tests.support.played_records import (
     kept,
     moment,
     promised,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from onex_platform.engines.migrations import migrate
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
+from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.topics.provision import create_topics
-from onex_platform_tests.snapshots.registry import Registry, open_registry
+from onex_platform_tests.support.snapshot_registry import Registry, open_registry
 
 
 @pytest.fixture

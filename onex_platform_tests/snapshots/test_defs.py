@@ -9,12 +9,12 @@ import dagster as dg
 import pytest
 
 from onex_platform import wiring
-from onex_platform.engines.postgres import transaction
-from onex_platform.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.engines.postgres.database import transaction
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.domain.builders import number_id
-from onex_platform_tests.pipeline.graph import Graph, numbers
-from onex_platform_tests.snapshots.registry import Registry
+from onex_platform_tests.support.events import number_id
+from onex_platform_tests.support.graph import Graph, numbers
+from onex_platform_tests.support.snapshot_registry import Registry
 
 pytestmark = pytest.mark.servers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from onex_platform.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.snapshots.topic_config import OVERRIDES, ModelSnapshotTopicConfig
 from onex_platform.topics.catalogue import load_catalogue
 

@@ -17,9 +17,9 @@ from urllib.request import urlopen
 import pytest
 
 from onex_platform import stack
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
 from onex_platform.stack.ports import LOOPBACK
-from onex_platform_tests.stacks import embedded_settings
+from onex_platform_tests.support.stacks import embedded_settings
 
 NewStack = Callable[..., Settings]
 
@@ -47,7 +47,7 @@ def python(settings: Settings, program: str) -> subprocess.Popen[str]:
     """A Python program that finds `stack` and the stack's `settings`, in a process of its own."""
     preface = (
         "from onex_platform import stack\n"
-        "from onex_platform.settings import load_settings\n"
+        "from onex_platform.base.settings import load_settings\n"
         "settings = load_settings()\n"
     )
     return _start([sys.executable, "-c", preface + program], settings)

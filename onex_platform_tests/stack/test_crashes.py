@@ -15,12 +15,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from onex_platform import stack
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
 from onex_platform.stack import processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.stack.conftest import NewStack, onex, python, stranger
-from onex_platform_tests.stacks import connect, processes_of
+from onex_platform_tests.support.stacks import connect, processes_of
 
 pytestmark = pytest.mark.servers
 

@@ -15,13 +15,13 @@ import psycopg
 import pytest
 
 from onex_platform import stack
-from onex_platform.paths import project_file
-from onex_platform.settings import Settings
-from onex_platform.stack import clients
+from onex_platform.base.paths import project_file
+from onex_platform.base.settings import Settings
+from onex_platform.stack import client_programs
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.stack.conftest import NewStack, dagster_answers
-from onex_platform_tests.stacks import processes_of
+from onex_platform_tests.support.stacks import processes_of
 
 # What Dagster reads of a checkout.
 _FILES = ("dagster.yaml", "workspace.yaml", "pyproject.toml")
@@ -104,7 +104,7 @@ def test_commands_use_servers_that_run_and_leave_them_running(
             assert code == 0, said + complained
         assert successes(attached) == {"__ASSET_JOB", "prune_ledger"}
         assert {process.pid for process in before} <= {p.pid for p in processes_of(settings)}
-        assert clients.find(clients.marker(settings.stack.folder)) == []
+        assert client_programs.find(client_programs.marker(settings.stack.folder)) == []
     assert {entry.name for entry in checkout.iterdir()} == {*_FILES, ".onex"}
 
 
@@ -151,8 +151,10 @@ def test_a_server_of_ones_own_without_dagsters_database_is_one_clear_error(
 def test_a_process_below_the_one_that_had_the_servers_does_not_start_them(
     checkout: Path, settings: Settings
 ) -> None:
-    word = clients.marker(settings.stack.folder)
-    code, _, complained = run(checkout, "definitions", "validate", **{clients.VARIABLE: word})
+    word = client_programs.marker(settings.stack.folder)
+    code, _, complained = run(
+        checkout, "definitions", "validate", **{client_programs.VARIABLE: word}
+    )
     assert code == 1
     assert "The embedded PostgreSQL of" in complained
     assert "is not running" in complained

@@ -11,16 +11,16 @@ import psycopg
 import pytest
 
 from onex_platform import stack
+from onex_platform.base.errors import ConfigurationError, InfraUnavailableError
+from onex_platform.base.settings import PostgresSettings, Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.errors import ConfigurationError, InfraUnavailableError
-from onex_platform.settings import PostgresSettings, Settings
-from onex_platform.stack import clients
+from onex_platform.stack import client_programs
 from onex_platform.stack.dev import develop
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import GRACE_SECONDS, wait_until
-from onex_platform_tests.pipeline.broker import send, sent
 from onex_platform_tests.stack.conftest import NewStack, dagster_answers, onex
-from onex_platform_tests.stacks import processes_of
+from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.stacks import processes_of
 
 pytestmark = pytest.mark.servers
 
@@ -61,7 +61,7 @@ def end(command: subprocess.Popen[str], number: signal.Signals) -> str:
 def test_dagster_runs_on_the_stack_and_ends_with_the_command(new_stack: NewStack) -> None:
     settings = new_stack()
     command = opened(settings)
-    assert clients.find(clients.marker(settings.stack.folder.resolve())) != []
+    assert client_programs.find(client_programs.marker(settings.stack.folder.resolve())) != []
     assert "Traceback" not in end(command, signal.SIGINT)
     assert processes_of(settings) == []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from onex_platform.settings import Settings
-from onex_platform_tests.stacks import connect
+from onex_platform.base.settings import Settings
+from onex_platform_tests.support.stacks import connect
 
 pytestmark = pytest.mark.servers
 

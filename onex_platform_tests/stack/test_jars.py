@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onex_platform.errors import InfraConnectionError, InfraError, OnexError, PrerequisiteError
-from onex_platform.settings import Settings
+from onex_platform.base.errors import InfraConnectionError, InfraError, OnexError, PrerequisiteError
+from onex_platform.base.settings import Settings
 from onex_platform.stack.jars import BROKER, JarSet, jar_files, spark_connectors
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.resolvers import Artifact

@@ -14,18 +14,18 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from onex_platform import stack
-from onex_platform.errors import (
+from onex_platform.base.errors import (
     ConfigurationError,
     InfraTimeoutError,
     InfraUnavailableError,
     PrerequisiteError,
 )
-from onex_platform.settings import KafkaSettings, PostgresSettings, Settings, SparkSettings
+from onex_platform.base.settings import KafkaSettings, PostgresSettings, Settings, SparkSettings
 from onex_platform.stack.folders import ProcessIdentity, ServerRecord, StackFolder
 from onex_platform.stack.lifecycle import SERVERS, supervise
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform_tests.stack.conftest import NewStack, onex, python, stranger
-from onex_platform_tests.stacks import connect, listening_addresses, processes_of
+from onex_platform_tests.support.stacks import connect, listening_addresses, processes_of
 
 pytestmark = pytest.mark.servers
 

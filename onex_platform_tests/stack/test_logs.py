@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from onex_platform.settings import Settings
+from onex_platform.base.settings import Settings
 from onex_platform.stack.folders import ServerFolder, StackFolder
 from onex_platform.stack.logs import read
 from onex_platform_tests.stack.conftest import NewStack

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import onex_platform
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.errors import ConfigurationError
-from onex_platform.settings import Settings
 from onex_platform.topics.catalogue import (
     Catalogue,
     load_catalogue,
     require_ledger_beyond_retention,
 )
 from onex_platform.topics.grammar import EnumTopicDialect
-from onex_platform_tests.topics.contracts import event, legacy, snapshot
+from onex_platform_tests.support.contracts import event, legacy, snapshot
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR

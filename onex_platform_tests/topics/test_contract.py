@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.errors import ConfigurationError
 from onex_platform.topics.contract import LAG_THRESHOLDS, EnumLagCategory, read_contract
-from onex_platform_tests.topics.contracts import (
+from onex_platform_tests.support.contracts import (
     EVENT_FIELDS,
     LEGACY_FIELDS,
     SNAPSHOT_FIELDS,

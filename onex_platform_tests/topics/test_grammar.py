@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onex_platform.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.topics.grammar import (
     EnumTopicDialect,
     LegacyName,

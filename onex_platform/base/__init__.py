@@ -1,0 +1,1 @@
+"""What everything stands on: settings, errors, telemetry, the breaker, named effects, paths."""

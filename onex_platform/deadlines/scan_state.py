@@ -1,0 +1,166 @@
+"""The clock's book: how it is written, and what operators read and order there."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.faults import effect
+from onex_platform.base.settings import DeadlinesSettings
+from onex_platform.engines.postgres.database import Cursor, fetch_one, transaction
+from onex_platform.ingest.archive import PageArchive
+
+
+def writing(archive: PageArchive) -> AbstractContextManager[Cursor]:
+    """A transaction of the clock's: one whose process is stopped inside keeps nobody for long."""
+    seconds = archive.settings.deadlines.turn_seconds
+    return transaction(archive.engine, archive.breaker, idle_seconds=seconds)
+
+
+class HoldRecord(NamedTuple):
+    """A hold as it stands in the book."""
+
+    hold_id: UUID
+    tenant: str
+    since: datetime
+    fleet: int
+    expiry_limit: int
+    held: int
+    alerted_at: datetime | None
+    ended_at: datetime | None
+    ending: str | None
+
+
+class OverrideRecord(NamedTuple):
+    """An operator's order: who let a tenant's silent nodes expire, when, why and until when."""
+
+    override_id: int
+    tenant: str
+    reason: str
+    ordered_by: str
+    ordered_at: datetime
+    until: datetime
+
+
+class FlappingNode(NamedTuple):
+    """A node that expires again and again."""
+
+    entity_id: UUID
+    tenant: str
+    expiries: int
+    last_at: datetime
+
+
+def override_guard(
+    archive: PageArchive,
+    tenant: str,
+    *,
+    reason: str,
+    by: str,
+    now: datetime,
+    lasts: timedelta,
+) -> OverrideRecord:
+    """Let every overdue node of the tenant expire until then; the order stays in the book."""
+    for name, value in (("tenant", tenant), ("reason", reason), ("by", by)):
+        if not value.strip():
+            raise ConfigurationError(f"{name} is empty; an override says who, for whom and why.")
+    if lasts <= timedelta():
+        raise ConfigurationError(f"An override can't last {lasts}; give a time above zero.")
+    with effect("deadlines.override"), writing(archive) as cursor:
+        _require_active(cursor, archive.domain, tenant)
+        row = fetch_one(
+            cursor,
+            "INSERT INTO guard_overrides (domain, tenant, reason, ordered_by, ordered_at, until)"
+            " VALUES (%s, %s, %s, %s, %s, %s)"
+            " RETURNING override_id, tenant, reason, ordered_by, ordered_at, until",
+            [archive.domain, tenant, reason, by, now, now + lasts],
+        )
+    return OverrideRecord(*row)
+
+
+def _require_active(cursor: Cursor, domain: str, tenant: str) -> None:
+    """Refuse a tenant of which nothing can expire: most likely it is misspelled."""
+    active = (
+        "FROM registration_projections WHERE domain = %s"
+        " AND current_state = 'active' AND deregistered_at IS NULL"
+    )
+    found = f"SELECT EXISTS (SELECT {active} AND tenant = %s) AS any"
+    if fetch_one(cursor, found, [domain, tenant]).any:
+        return
+    known = [row.tenant for row in cursor.execute(f"SELECT DISTINCT tenant {active}", [domain])]
+    near = difflib.get_close_matches(tenant, known, n=1)
+    raise ConfigurationError(
+        f"Tenant {tenant!r} has no active node, so nothing of it could expire.",
+        hint=f"Did you mean {near[0]}?" if near else "`onex deadlines holds` names who is held.",
+    )
+
+
+def holds(
+    archive: PageArchive, which: Literal["all", "open", "untold"] = "all", limit: int = 100
+) -> list[HoldRecord]:
+    """The holds, newest first: all, those that last, or those that no alert has told of."""
+    return _book(
+        archive,
+        "SELECT hold_id, tenant, since, fleet, expiry_limit, held, alerted_at, ended_at, ending"
+        " FROM expiry_holds WHERE domain = %(domain)s AND CASE %(which)s::text"
+        "  WHEN 'open' THEN ended_at IS NULL WHEN 'untold' THEN alerted_at IS NULL ELSE true END"
+        " ORDER BY since DESC, tenant LIMIT %(limit)s",
+        HoldRecord,
+        {"which": which, "limit": limit},
+    )
+
+
+def overrides(
+    archive: PageArchive, *, in_force_at: datetime | None = None, limit: int = 100
+) -> list[OverrideRecord]:
+    """The orders, newest first; or those that are in force at a moment."""
+    return _book(
+        archive,
+        "SELECT override_id, tenant, reason, ordered_by, ordered_at, until FROM guard_overrides"
+        " WHERE domain = %(domain)s AND (%(at)s::timestamptz IS NULL"
+        "  OR (ordered_at <= %(at)s AND until > %(at)s))"
+        " ORDER BY override_id DESC LIMIT %(limit)s",
+        OverrideRecord,
+        {"at": in_force_at, "limit": limit},
+    )
+
+
+def flapping(archive: PageArchive, now: datetime, limit: int = 100) -> list[FlappingNode]:
+    """Nodes that expired so often within the window that something is wrong with them."""
+    chosen = archive.settings.deadlines
+    return _book(
+        archive,
+        "SELECT entity_id, max(tenant) AS tenant, count(*) AS expiries, max(declared_at) AS last_at"
+        " FROM declared_expiries"
+        " WHERE domain = %(domain)s AND declared_at > %(since)s"
+        " GROUP BY entity_id HAVING count(*) >= %(count)s"
+        " ORDER BY count(*) DESC, entity_id LIMIT %(limit)s",
+        FlappingNode,
+        {
+            "since": now - timedelta(seconds=chosen.flap_window_seconds),
+            "count": chosen.flap_count,
+            "limit": limit,
+        },
+    )
+
+
+def prune_expiries(cursor: Cursor, domain: str, settings: DeadlinesSettings, now: datetime) -> int:
+    """Forget expiries that neither the guard nor the search for flapping nodes counts any more."""
+    seconds = max(
+        settings.guard_window_seconds, settings.hold_seconds, settings.flap_window_seconds
+    )
+    cursor.execute(
+        "DELETE FROM declared_expiries WHERE domain = %s AND declared_at < %s",
+        [domain, now - timedelta(seconds=seconds)],
+    )
+    return cursor.rowcount
+
+
+def _book(archive: PageArchive, query: str, shape: Any, parameters: dict[str, Any]) -> list[Any]:
+    with transaction(archive.engine, archive.breaker) as cursor:
+        rows = cursor.execute(query, {"domain": archive.domain, **parameters})
+        return [shape(*row) for row in rows]

@@ -1,0 +1,1 @@
+"""Kafka: clients, topics on a cluster, readers and senders."""

@@ -1,0 +1,264 @@
+"""Topics on a cluster, in plain values: how they are set up, new ones, and other settings.
+
+Nothing here deletes a topic or changes its partitions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+from uuid import UUID
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicMetadata,
+)
+
+from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin, translated
+
+TIMESTAMP_TYPE = "message.timestamp.type"
+BROKER_TIME = "LogAppendTime"
+
+_2_64 = 2**64  # the halves of an id come as signed numbers
+_INTERNAL = "__"  # Kafka's own topics begin so
+_NOT_YET = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+@dataclass(frozen=True)
+class TopicLayout:
+    """How a topic is set up; `config` has Kafka's names and holds what was asked for."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    config: Mapping[str, str]
+
+
+class KafkaSession:
+    """An admin client for as long as the block lasts, opened when it is first needed: to open one
+    takes many times longer than to ask it something."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = ExitStack()
+        self._admin: KafkaAdmin | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._admin = None
+        self._stack.close()
+
+    def admin(self) -> KafkaAdmin:
+        if self._admin is None:
+            self._admin = self._stack.enter_context(open_admin(self._settings))
+        self._admin.poll(0)
+        return self._admin
+
+
+def topic_names(admin: KafkaAdmin) -> set[str]:
+    """The cluster's topics, without Kafka's internal ones."""
+    return {name for name in _metadata(admin) if not name.startswith(_INTERNAL)}
+
+
+def describe(admin: KafkaAdmin, names: Collection[str]) -> dict[str, TopicLayout]:
+    """How existing topics are set up; one that was created a moment ago is waited for."""
+    if not names:
+        return {}
+    metadata = _await_topics(admin, names)
+    layouts = {}
+    for name, config in _configs(admin, names).items():
+        partitions = metadata[name].partitions
+        layouts[name] = TopicLayout(
+            name=name,
+            partitions=len(partitions),
+            replication_factor=min(len(found.replicas) for found in partitions.values()),
+            config=config,
+        )
+    return layouts
+
+
+def create(
+    admin: KafkaAdmin, layouts: Iterable[TopicLayout], *, validate_only: bool = False
+) -> set[str]:
+    """Create topics, or only ask the cluster whether it would; gives those that did not exist.
+
+    A topic that somebody else created first is no error. What the cluster refuses is raised with
+    the topic's name.
+    """
+    new = [
+        NewTopic(
+            layout.name,
+            num_partitions=layout.partitions,
+            replication_factor=layout.replication_factor,
+            config=dict(layout.config),
+        )
+        for layout in layouts
+    ]
+    if not new:
+        return set()
+    with translated(admin.settings, "create topics"):
+        answers = admin.create_topics(new, validate_only=validate_only)
+    created = set()
+    for name, answer in answers.items():
+        with translated(admin.settings, f"create topic {name}"):
+            try:
+                answer.result(timeout=_patience(admin))
+                created.add(name)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+    if not validate_only:
+        _await_leaders(admin, _await_topics(admin, created), created)
+    return created
+
+
+def alter(admin: KafkaAdmin, name: str, config: Mapping[str, str]) -> None:
+    """Set these settings of a topic, leave its others, and wait until the cluster says so too."""
+    entries = [
+        ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+        for setting, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    shown = ", ".join(f"{setting}={value}" for setting, value in config.items())
+    with translated(admin.settings, f"set {shown} of topic {name}"):
+        for answer in admin.incremental_alter_configs([resource]).values():
+            answer.result(timeout=_patience(admin))
+        deadline = time.monotonic() + admin.settings.kafka.request_timeout_seconds
+        while not config.items() <= _configs(admin, [name])[name].items():
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(0.05)
+
+
+def topic_ids(admin: KafkaAdmin, names: Collection[str]) -> dict[str, UUID]:
+    """The ids of those topics that exist: one that is deleted and made again gets another one.
+
+    A broker that knows no ids gives none.
+    """
+    with translated(admin.settings, "say which topics it has"):
+        answers = admin.describe_topics(
+            TopicCollection(list(names)),
+            request_timeout=admin.settings.kafka.request_timeout_seconds,
+        )
+        found = {}
+        for name, answer in answers.items():
+            try:
+                topic_id = answer.result(timeout=_patience(admin)).topic_id
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                continue
+            halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+            if any(halves):
+                found[name] = UUID(int=(halves[0] % _2_64) << 64 | halves[1] % _2_64)
+    return found
+
+
+def dated_by_senders(admin: KafkaAdmin, names: Collection[str]) -> set[str]:
+    """Of those topics that exist, the ones whose records keep the times that senders gave them."""
+    present = _metadata(admin).keys() & set(names)
+    return {
+        name
+        for name, config in (_configs(admin, present) if present else {}).items()
+        if config[TIMESTAMP_TYPE] != BROKER_TIME
+    }
+
+
+def broker_count(admin: KafkaAdmin) -> int:
+    """How many brokers the cluster has now: so many copies a topic can have."""
+    with translated(admin.settings, "list its brokers"):
+        found = admin.list_topics(timeout=admin.settings.kafka.request_timeout_seconds)
+    return len(found.brokers)
+
+
+def _await_topics(admin: KafkaAdmin, names: Collection[str]) -> dict[str, TopicMetadata]:
+    """The topics' metadata, once brokers know them: right after a creation they may not yet."""
+    deadline = time.monotonic() + admin.settings.kafka.request_timeout_seconds
+    while True:
+        metadata = _metadata(admin)
+        if all(name in metadata and _has_leaders(metadata[name]) for name in names):
+            return metadata
+        if time.monotonic() > deadline:
+            with translated(admin.settings, "announce its topics"):
+                raise TimeoutError
+        time.sleep(0.05)
+
+
+def _await_leaders(
+    admin: KafkaAdmin, metadata: Mapping[str, TopicMetadata], names: Collection[str]
+) -> None:
+    """Wait until every partition answers: brokers hear last that they lead a new one."""
+    deadline = time.monotonic() + admin.settings.kafka.request_timeout_seconds
+    newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    silent = {TopicPartition(name, part) for name in names for part in metadata[name].partitions}
+    while silent:
+        with translated(admin.settings, "lead its new topics"):
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            answers = admin.list_offsets(dict.fromkeys(silent, newest))
+            silent = {place for place, answer in answers.items() if not _answered(admin, answer)}
+        if silent:
+            time.sleep(0.05)
+
+
+def _answered(admin: KafkaAdmin, answer: Future[Any]) -> bool:
+    try:
+        answer.result(timeout=_patience(admin))
+    except KafkaException as error:
+        if error.args[0].code() not in _NOT_YET:
+            raise
+        return False
+    return True
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return bool(topic.partitions) and all(part.leader >= 0 for part in topic.partitions.values())
+
+
+def _metadata(admin: KafkaAdmin) -> dict[str, TopicMetadata]:
+    with translated(admin.settings, "list its topics"):
+        found = admin.list_topics(timeout=admin.settings.kafka.request_timeout_seconds)
+    topics: dict[str, TopicMetadata] = found.topics
+    return topics
+
+
+def _configs(admin: KafkaAdmin, names: Collection[str]) -> dict[str, dict[str, str]]:
+    with translated(admin.settings, "describe its topics"):
+        answers = admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        )
+        return {
+            resource.name: {
+                name: entry.value
+                for name, entry in answer.result(timeout=_patience(admin)).items()
+                if entry.value is not None
+            }
+            for resource, answer in answers.items()
+        }
+
+
+def _patience(admin: KafkaAdmin) -> float:
+    """Longer than librdkafka's own limit, whose error says more than a plain time-out of ours."""
+    return 2 * admin.settings.kafka.request_timeout_seconds

@@ -1,0 +1,1 @@
+"""PostgreSQL: transactions, leases, migrations, staging tables."""

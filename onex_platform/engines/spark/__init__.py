@@ -1,0 +1,1 @@
+"""Spark: sessions, and the Python workers of their tasks."""

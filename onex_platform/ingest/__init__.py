@@ -1,0 +1,1 @@
+"""Kafka to log: cuts, offsets, admission, numbering, deduplication, inbox, lag, losses."""

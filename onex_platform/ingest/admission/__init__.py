@@ -1,0 +1,1 @@
+"""The door of the log over columns: records become events, or are parked."""

@@ -1,0 +1,200 @@
+"""The archive of one domain, opened: takes cut after cut of the input topics into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from sqlalchemy import Engine
+
+from onex_platform.base.resilience import CircuitBreaker, shared_breaker
+from onex_platform.base.settings import Settings
+from onex_platform.domain.deadlines import Durations
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.domain.intake import IntakeRules
+from onex_platform.engines.kafka.clients import open_consumer
+from onex_platform.engines.kafka.topic_admin import KafkaSession, dated_by_senders, topic_ids
+from onex_platform.engines.postgres.database import Fence, fenced, open_engine, transaction
+from onex_platform.ingest.admission.fast_path import InputTopic
+from onex_platform.ingest.cuts.consistent_cut import (
+    Cut,
+    OffsetRange,
+    Place,
+    TopicIds,
+    ends_of,
+    plan_cut,
+)
+from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehearse
+from onex_platform.ingest.cuts.sizing import Pace
+from onex_platform.ingest.deduplication import recall
+from onex_platform.ingest.inbox import waiting
+from onex_platform.ingest.index import CutAccount, PageIndex
+from onex_platform.log.store import PageStore
+from onex_platform.topics.catalogue import load_catalogue
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FACTS_PER_CUT = 100_000
+_TICK = timedelta(milliseconds=1)
+_HOUR = timedelta(hours=1)
+# Enough to go through all the code of a small cut.
+_REHEARSED_RECORDS = 5
+_REHEARSED_PARTITIONS = 3
+
+
+class TakenCut(NamedTuple):
+    """A cut that is part of the log now."""
+
+    cut: Cut
+    account: CutAccount
+
+
+@dataclass(frozen=True, slots=True)
+class PageArchive:
+    """A domain's log: its index, its store, and the settings it was opened with."""
+
+    settings: Settings
+    domain: str
+    engine: Engine
+    breaker: CircuitBreaker
+    index: PageIndex
+    store: PageStore
+    buckets: int
+    kafka: KafkaSession
+    pace: Pace
+
+    def fenced(self, fence: Fence) -> PageArchive:
+        """The same archive, for somebody whose transactions may be refused at their end."""
+        engine = fenced(self.engine, fence)
+        return replace(self, engine=engine, index=PageIndex(engine, self.breaker, self.domain))
+
+    def topic_ids(self) -> TopicIds:
+        """Which topics were read, and which there are now."""
+        return TopicIds(
+            self.index.read_topics(), topic_ids(self.kafka.admin(), input_topics().keys())
+        )
+
+    def take_cut(
+        self, spark: SparkSession, now: datetime, until: datetime | None = None
+    ) -> TakenCut | None:
+        """Take the next cut into the log, none that ends after `until`; None if there is no time
+        left to close."""
+        tried = None
+        while (cut := self._next_cut(now, until)) is not None:
+            # Fewer records were asked for. If it ends where the last one did, that is a
+            # millisecond, which can't be divided.
+            whole = tried is not None and cut.instant == tried.instant
+            ingested = self._ingest(spark, cut, whole=whole)
+            if not whole:
+                self.pace.learn(cut.records, ingested.load)
+            if ingested.account is not None:
+                return TakenCut(cut, ingested.account)
+            tried = cut
+        return None
+
+    def rehearse_cut(self, spark: SparkSession) -> None:
+        """Take in records again that are in the log already, and drop what comes of it."""
+        head = self.index.head()
+        ranges: dict[Place, OffsetRange] = {}
+        with open_consumer(self.settings) as consumer:
+            for place, offset in self.index.cursors().items():
+                first = ends_of(consumer, place).start
+                start = max(first, offset - _REHEARSED_RECORDS)
+                if start < offset and len(ranges) < _REHEARSED_PARTITIONS:
+                    ranges[place] = OffsetRange(start, offset)
+        if ranges:
+            cut = Cut(head - _HOUR, head, ranges, {}, {})
+            rehearse(spark, self._job(cut, floor=None, whole=False), self.index)
+
+    def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
+        topics = input_topics()
+        settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
+        end = settled if until is None else min(until, settled)
+        ids = self.topic_ids()
+        with open_consumer(self.settings) as consumer:
+            return plan_cut(
+                consumer,
+                topics,
+                self.index.cursors(),
+                self.index.head(),
+                end,
+                self.pace.most_records,
+                ids,
+                dated_by_senders(self.kafka.admin(), topics.keys()) if end == settled else (),
+                settled,
+            )
+
+    def _ingest(self, spark: SparkSession, cut: Cut, *, whole: bool) -> Ingested:
+        with transaction(self.engine, self.breaker) as cursor:
+            inbox = waiting(cursor, self.domain, cut.instant, _FACTS_PER_CUT)
+            floor = recall(cursor, self.domain).floor
+        return ingest(spark, self._job(cut, floor, whole=whole), self.index, inbox)
+
+    def _job(self, cut: Cut, floor: datetime | None, *, whole: bool) -> IngestJob:
+        return IngestJob(
+            settings=self.settings,
+            domain=self.domain,
+            store_url=self.store.url,
+            batch_id=uuid4(),
+            cut=cut,
+            topics=input_topics(),
+            rules=intake_rules(self.settings, floor),
+            buckets=self.buckets,
+            # Whatever a sender dates later: no event of a cut lies behind the cut's end.
+            read_at=cut.instant - _TICK,
+            whole=whole,
+        )
+
+
+@contextmanager
+def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Iterator[PageArchive]:
+    """The archive that the settings name, for the block."""
+    engine = open_engine(settings)
+    breaker = shared_breaker("PostgreSQL", settings.breaker)
+    try:
+        with KafkaSession(settings) as kafka:
+            index = PageIndex(engine, breaker, domain)
+            buckets = index.begin(settings.pages.buckets)
+            store = PageStore(store_url(settings))
+            pace = Pace(settings.pages.cut_events)
+            yield PageArchive(settings, domain, engine, breaker, index, store, buckets, kafka, pace)
+    finally:
+        engine.dispose()
+
+
+def store_url(settings: Settings) -> str:
+    """Where the pages lie; unless set otherwise, in the stack's folder."""
+    return settings.pages.url or str((settings.stack.folder / "pages").expanduser().resolve())
+
+
+def input_topics() -> dict[str, InputTopic]:
+    """The topics that the registration log is made of."""
+    return {
+        contract.topic: InputTopic(contract.event_kind, legacy=contract.legacy_of is not None)
+        for contract in load_catalogue().registration_inputs()
+        if contract.event_kind is not None
+    }
+
+
+def durations(settings: Settings) -> Durations:
+    """The windows that are granted from now on."""
+    registration = settings.registration
+    return Durations(
+        ack=timedelta(seconds=registration.ack_seconds),
+        first_liveness=timedelta(seconds=registration.first_liveness_seconds),
+        heartbeat_liveness=timedelta(seconds=registration.heartbeat_liveness_seconds),
+    )
+
+
+def intake_rules(settings: Settings, ledger_floor: datetime | None) -> IntakeRules:
+    return IntakeRules(
+        default_tenant=settings.tenant,
+        durations=durations(settings),
+        max_event_bytes=settings.registration.max_event_bytes,
+        ledger_floor=ledger_floor,
+    )

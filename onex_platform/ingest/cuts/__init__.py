@@ -1,0 +1,1 @@
+"""One cut of the input topics: planned, read on Spark, committed."""

@@ -1,0 +1,378 @@
+"""Ingest on Spark: one cut of the input topics becomes pages of the log.
+
+Tasks read exact offset ranges, admit or park every record, and meet by bucket; each then numbers
+its events, writes its pages to the store and stages ids and parked records in PostgreSQL. Nothing
+of that is part of the log until the driver commits the cut in one transaction: a crash before it
+leaves orphan files and staged rows, which nobody reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import lru_cache, reduce
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from onex_platform.base.faults import effect
+from onex_platform.base.resilience import shared_breaker
+from onex_platform.base.settings import Settings
+from onex_platform.domain.events import LogEvent
+from onex_platform.domain.intake import IntakeRules
+from onex_platform.engines.postgres.database import lift_statement_limit, open_engine, transaction
+from onex_platform.engines.spark.session import kafka_options
+from onex_platform.engines.spark.worker import keep_large_arrays_apart
+from onex_platform.ingest.admission.admit import Admitted, admit_records
+from onex_platform.ingest.admission.fast_path import InputTopic
+from onex_platform.ingest.cuts import staged_rows as staging
+from onex_platform.ingest.cuts.batches import OverloadError, gathered, sliced, watched
+from onex_platform.ingest.cuts.consistent_cut import Cut, Place
+from onex_platform.ingest.cuts.shuffle import PACK, packs_of, unpacked, warnings_of
+from onex_platform.ingest.deduplication import recall
+from onex_platform.ingest.event_schema import (
+    PARKED_SCHEMA,
+    buckets_of,
+    by_bucket,
+    stretches,
+    to_table,
+)
+from onex_platform.ingest.index import CutAccount, PageIndex, StoredPage
+from onex_platform.ingest.numbering import enter_log
+from onex_platform.log.page_format import EncodedPage, EnumPageReason, PageWriter
+from onex_platform.log.store import PageStore
+from onex_platform.log.task_reports import (
+    PAGE_FIELDS,
+    reported_pages,
+    staged_fields,
+    staged_rows,
+    store_page,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+
+WRITER = "ingest"
+_TICK = timedelta(milliseconds=1)
+
+# What a task reports: a page that it wrote, or the rest of its account.
+_REPORT = pa.schema(
+    [
+        *PAGE_FIELDS,
+        pa.field("duplicates", pa.int64(), nullable=False),
+        *staged_fields(staging.TABLES),
+        # How many times what the task may hold it had to; above one it wrote nothing.
+        pa.field("load", pa.float64(), nullable=False),
+    ]
+)
+# A cut is read from end to end: in the client's small steps, meant for a trickle, that takes longer
+# by a third. How many records come out of one fetch stays the client's affair: compressed, they may
+# be much larger than it.
+_LARGE_FETCHES = {
+    "kafka.max.partition.fetch.bytes": str(8 * 1024**2),
+    "kafka.receive.buffer.bytes": str(1024**2),
+}
+# Admitted at once: little enough to stay in the processor's cache, enough to share a call's cost.
+_ADMITTED_BYTES = 8 * 1024**2
+# Packed at once: compressed in larger pieces, events take less space and time.
+_PACKED_BYTES = 64 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestJob:
+    """What the tasks of one cut need to know; it travels to the workers."""
+
+    settings: Settings
+    domain: str
+    store_url: str
+    batch_id: UUID
+    cut: Cut
+    topics: dict[str, InputTopic]
+    rules: IntakeRules
+    buckets: int
+    read_at: datetime
+    whole: bool = False  # can't be divided: tasks hold what they must
+
+    @property
+    def task_bytes(self) -> float:
+        """How much one task may hold."""
+        return inf if self.whole else self.settings.pages.task_bytes
+
+
+class Ingested(NamedTuple):
+    """What became of a cut's records; None: of nothing, because a task's load was above one."""
+
+    account: CutAccount | None
+    load: float
+
+
+def ingest(
+    spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent]
+) -> Ingested:
+    """Take the cut into the log, unless it is too large for a task."""
+    small = job.cut.records + len(inbox) <= job.settings.pages.small_cut_events
+    at_once = small and not job.whole
+    try:
+        return _ingest(spark, job, index, inbox, tasks=1 if at_once else job.buckets)
+    except staging.DuplicateAcrossTasksError:
+        # One task sees every id, so it can tell which of two came first.
+        return _ingest(spark, replace(job, batch_id=uuid4()), index, inbox, tasks=1)
+
+
+def _ingest(
+    spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent], *, tasks: int
+) -> Ingested:
+    reports = []
+    if job.cut.ranges or inbox:
+        with effect("ingest.write_pages"):
+            written = _written_at_once if tasks == 1 else _written_by_bucket
+            reports = written(spark, job, inbox).collect()
+    pages, staged = reported_pages(reports), staged_rows(reports, staging.TABLES)
+    load = max((report.load for report in reports), default=0.0)
+    if load > 1:
+        _drop(job, index, pages)
+        return Ingested(None, load)
+    account = CutAccount(
+        archived=sum(page.metadata.event_count for page in pages),
+        parked=staged["staged_parked"],
+        duplicates=sum(report.duplicates for report in reports),
+    )
+    facts, floor = [fact.event_id for fact in inbox], job.rules.ledger_floor
+    try:
+        with effect("ingest.commit_cut"):
+            index.commit_cut(job.cut, job.batch_id, pages, account, facts, staged, floor)
+    except staging.DuplicateAcrossTasksError:
+        _drop(job, index, pages)
+        raise
+    return Ingested(account, load)
+
+
+def rehearse(spark: SparkSession, job: IngestJob, index: PageIndex) -> None:
+    """Do everything for a cut but commit it, and drop what came of it."""
+    _drop(job, index, reported_pages(_written_at_once(spark, job, []).collect()))
+
+
+def _drop(job: IngestJob, index: PageIndex, pages: Iterable[StoredPage]) -> None:
+    """Remove what tasks wrote for a cut that is not to be committed."""
+    store = PageStore(job.store_url)
+    with effect("ingest.drop_pages"):
+        for page in pages:
+            store.delete(page.key)
+        index.drop_staged(job.batch_id)
+
+
+def _written_at_once(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
+    """One task reads, admits, numbers and writes everything: less work than to hand it on."""
+    records = _records(spark, job).coalesce(1) if job.cut.ranges else _nothing(spark)
+    return records.mapInArrow(_single_writer(job, inbox), spark_type(_REPORT))
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    """No records, for one task."""
+    return spark.range(0, 1, 1, 1).where("id < 0")
+
+
+def _written_by_bucket(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
+    """Tasks admit or park what they read; then each of others writes its buckets."""
+    packs = []
+    if job.cut.ranges:
+        packs.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(PACK)))
+    if inbox:
+        facts = pa.Table.from_batches(packs_of(_facts(inbox), job.buckets))
+        packs.append(spark.createDataFrame(facts, spark_type(PACK)))
+    together = reduce(lambda one, other: one.union(other), packs)
+    return together.repartition(job.buckets, "bucket").mapInArrow(
+        _bucket_writer(job), spark_type(_REPORT)
+    )
+
+
+def _records(spark: SparkSession, job: IngestJob) -> DataFrame:
+    """The cut's records, as Spark's Kafka source shows them."""
+    return spark.read.format("kafka").options(**_source_options(job)).load()
+
+
+def _source_options(job: IngestJob) -> dict[str, str]:
+    """Exact offset ranges; records that are gone by now fail the cut instead of shrinking it."""
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for place, span in job.cut.ranges.items():
+        starts.setdefault(place.topic, {})[str(place.partition)] = span.start
+        ends.setdefault(place.topic, {})[str(place.partition)] = span.end
+    options = kafka_options(job.settings.kafka) | _LARGE_FETCHES
+    return options | {
+        "assign": json.dumps({topic: sorted(map(int, spans)) for topic, spans in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        # As the clients do that planned the ranges: what a producer took back never happened.
+        "kafka.isolation.level": "read_committed",
+        # The ranges are there already. At the end of one the client would wait for more, half a
+        # second for every partition.
+        "kafka.fetch.max.wait.ms": "1",
+        # Partitions are assigned, so the group has no members; its name lets the next cut use this
+        # one's connections.
+        "kafka.group.id": _group_of(tuple(options.items())),
+    }
+
+
+@lru_cache(maxsize=16)
+def _group_of(options: tuple[tuple[str, str], ...]) -> str:
+    """The name under which Spark keeps connections that were opened with these options, and no
+    others: it refuses to use them with different ones."""
+    return f"onex-platform-ingest-{uuid4()}"
+
+
+def _admitter(job: IngestJob) -> ArrowTask:
+    def admit_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records = watched(batches, job.task_bytes, lambda batch: _reading(job, batch))
+        try:
+            for parts in gathered(_admitted(job, records), _PACKED_BYTES, Admitted.size):
+                yield from packs_of(_together(parts), job.buckets)
+        except OverloadError as overload:
+            yield from warnings_of(overload.load, job.buckets)
+
+    return admit_all
+
+
+def _reading(job: IngestJob, batch: pa.RecordBatch) -> tuple[float, int]:
+    """How many bytes a task may read, and how many records it has to: those of one partition.
+
+    It does not hold them. But if every task reads more than its share of what all writers hold, one
+    of them will have too much; to find out only then would cost reading all of it.
+    """
+    start, end = job.cut.ranges[Place(batch["topic"][0].as_py(), batch["partition"][0].as_py())]
+    share = job.buckets * (end - start) / job.cut.records
+    return job.task_bytes * max(1, share), end - start
+
+
+def _together(parts: Iterable[Admitted]) -> Admitted:
+    events, parked = map(pa.concat_tables, zip(*parts, strict=True))
+    return Admitted(events, parked)
+
+
+def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[Admitted]:
+    for some in gathered(_slices(batches), _ADMITTED_BYTES, lambda batch: batch.nbytes):
+        records = pa.Table.from_batches(some)
+        yield admit_records(records, job.topics, job.rules, job.read_at)
+
+
+def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.nbytes > _ADMITTED_BYTES:
+            keep_large_arrays_apart()
+        yield from sliced(batch, _ADMITTED_BYTES)
+
+
+def _facts(inbox: list[LogEvent]) -> Admitted:
+    return Admitted(to_table(inbox), PARKED_SCHEMA.empty_table())
+
+
+def _single_writer(job: IngestJob, inbox: list[LogEvent]) -> ArrowTask:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        records = watched(batches, job.task_bytes, lambda _: (job.task_bytes, job.cut.records))
+        try:
+            admitted = _together([_facts(inbox), *_admitted(job, records)])
+            load = admitted.size() / job.task_bytes
+        except OverloadError as overload:
+            admitted, load = _facts([]), overload.load
+        yield from _reported(job, admitted, load, one_page=not job.whole)
+
+    return write
+
+
+def _bucket_writer(job: IngestJob) -> ArrowTask:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        admitted, load = unpacked(batches, job.task_bytes)
+        yield from _reported(job, admitted, load, one_page=False)
+
+    return write
+
+
+def _reported(
+    job: IngestJob, admitted: Admitted, load: float, *, one_page: bool
+) -> Iterator[pa.RecordBatch]:
+    """What a task did with what was admitted, or that it was too much."""
+    from pyspark import TaskContext
+
+    reports = []
+    if load > 1:
+        nothing = dict.fromkeys(staging.TABLES, 0)
+        reports.append({"encoded_bytes": 0, "duplicates": 0, **nothing})
+    elif len(admitted.events) or len(admitted.parked):
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        reports += _write_task(job, task, admitted, one_page)
+    if reports:
+        rows = [report | {"load": load} for report in reports]
+        yield pa.RecordBatch.from_pylist(rows, _REPORT)
+
+
+def _write_task(
+    job: IngestJob, task: int, admitted: Admitted, one_page: bool
+) -> list[dict[str, Any]]:
+    """Number, write and stage what was admitted for one task; what it did."""
+    engine = open_engine(job.settings)
+    breaker = shared_breaker("PostgreSQL", job.settings.breaker)
+    try:
+        with transaction(engine, breaker) as cursor:
+            lift_statement_limit(cursor)
+
+            def known_ids(ids: list[bytes]) -> set[bytes]:
+                known = recall(cursor, job.domain, [UUID(bytes=item) for item in ids]).known
+                return {item.bytes for item in known}
+
+            events = enter_log(admitted.events, job.cut.closed_before, job.cut.instant, known_ids)
+            staged = staging.stage(cursor, job.batch_id, task, events, admitted.parked)
+    finally:
+        engine.dispose()
+    store = PageStore(job.store_url)
+    reports = [
+        {**store_page(store, page), "duplicates": 0, **dict.fromkeys(staging.TABLES, 0)}
+        for page in _pages(job, events, one_page)
+    ]
+    duplicates = pa.compute.sum(events["duplicate"]).as_py() or 0
+    return [*reports, {"encoded_bytes": 0, "duplicates": duplicates, **staged}]
+
+
+def _pages(job: IngestJob, events: pa.Table, one_page: bool) -> Iterator[EncodedPage]:
+    """The task's events as pages: one for all its buckets, or one for each, or more if large."""
+    numbers = buckets_of(events["entity_id"].combine_chunks(), job.buckets)
+    writer = PageWriter()
+    for bucket, rows in by_bucket(events, numbers):
+        for part in stretches(rows, len(rows), job.settings.pages.task_bytes):
+            writer.add(bucket, part)
+            if not one_page:
+                yield _finish(job, writer)
+                writer = PageWriter()
+    if one_page and len(events):
+        yield _finish(job, writer)
+
+
+def _finish(job: IngestJob, writer: PageWriter) -> EncodedPage:
+    return writer.finish(
+        page_id=uuid4(),
+        domain=job.domain,
+        writer_id=WRITER,
+        reason=EnumPageReason.INGEST,
+        buckets=job.buckets,
+        period=period_of(job.cut),
+    )
+
+
+def period_of(cut: Cut) -> datetime:
+    """The hour that a cut belongs to; a cut never spans two."""
+    return (cut.instant - _TICK).replace(minute=0, second=0, microsecond=0)
+
+
+def spark_type(schema: pa.Schema) -> Any:
+    """The schema that Spark is told a task returns."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)

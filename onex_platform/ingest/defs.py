@@ -1,0 +1,224 @@
+"""The log in the asset graph: its hours, its lag behind the topics, and what keeps it tidy."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+from dagster_pyspark import PySparkResource
+
+from onex_platform import wiring
+from onex_platform.base.settings import Settings
+from onex_platform.ingest import checks, deduplication
+from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.closing import close_before
+from onex_platform.ingest.hour_counts import hour_counts
+from onex_platform.ingest.lag import TopicState, topic_states
+from onex_platform.ingest.observing import noted, recalled, worth_recording
+from onex_platform.log.compaction.compact import PAGES_PER_SWEEP, sweep
+from onex_platform.log.verify.verification import verify_log, verify_pages
+from onex_platform.topics.catalogue import Catalogue
+
+# Of every input topic: what is checked, and what it means.
+_TOPIC_CHECKS = {
+    checks.archive_keeps_up: "The archive is close enough behind, and ahead of the retention.",
+    checks.broker_dates_records: "One clock dates the records, so that a cut is one moment.",
+}
+
+
+class SampleOfPages(dg.Config):
+    """How many pages a check reads byte by byte; none given: all of them, on Spark."""
+
+    pages: int | None = 20
+
+
+class StretchOfLog(dg.Config):
+    """How much of the log a check looks at, back from its head; none given: the whole log."""
+
+    hours: int | None = 3
+
+
+class SweepConfig(dg.Config):
+    dry_run: bool = False
+    most_pages: int = PAGES_PER_SWEEP
+
+
+def build_definitions(settings: Settings, catalogue: Catalogue) -> dg.Definitions:
+    sweeping, pruning = sweep_replaced_pages, _pruning(catalogue)
+    return dg.Definitions(
+        assets=[_event_pages(settings, catalogue)],
+        asset_checks=[log_is_whole, pages_are_sound, _topic_checks(catalogue)],
+        jobs=[sweeping, pruning],
+        sensors=[_observation(catalogue)],
+        schedules=[
+            wiring.schedule(sweeping, "40 * * * *"),
+            wiring.schedule(pruning, "10 3 * * *"),
+        ],
+    )
+
+
+@dg.resource(required_resource_keys={"settings", "presence"})
+def archive(context: dg.InitResourceContext) -> Iterator[PageArchive]:
+    """The domain's log, opened for a run or for a tick; a run that lost its lease can't write."""
+    presence = context.resources.presence
+    with open_archive(context.resources.settings) as opened:
+        yield opened if presence is None else opened.fenced(presence.lease.fence)
+
+
+def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinition:
+    hours = wiring.hours(settings)
+
+    @dg.asset(
+        key=wiring.EVENT_PAGES,
+        deps=[wiring.topic_key(contract.topic) for contract in catalogue.registration_inputs()],
+        partitions_def=hours,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        freshness_policy=wiring.HOURLY,
+        pool=wiring.WRITER_POOL,
+        group_name=wiring.GROUP,
+        owners=wiring.OWNERS,
+        kinds={"parquet", "spark"},
+    )
+    def event_pages(
+        context: dg.AssetExecutionContext,
+        spark: dg.ResourceParam[PySparkResource],
+        archive: dg.ResourceParam[PageArchive],
+    ) -> dg.MaterializeResult[None]:
+        """The log: every event of the input topics, once, in immutable pages.
+
+        An hour is materialised when everything that was appended before its end is in the log.
+        What is there already is not read again.
+        """
+        window = context.partition_time_window
+        cuts = close_before(spark.spark_session, archive, window.end)
+        for hour, counts in hour_counts(archive, window.start, window.end).items():
+            context.add_asset_metadata(counts._asdict(), partition_key=wiring.hour_key(hours, hour))
+        return dg.MaterializeResult(
+            metadata={"cuts of this run": cuts, "head": archive.index.head().isoformat()}
+        )
+
+    return event_pages
+
+
+@dg.asset_check(asset=wiring.EVENT_PAGES)
+def log_is_whole(
+    config: StretchOfLog, archive: dg.ResourceParam[PageArchive]
+) -> dg.AssetCheckResult:
+    """No gap and no overlap: every offset was read once, every event is in a page once; of the last
+    hours with every run, of the whole log every night."""
+    since = None
+    if config.hours is not None:
+        since = archive.index.head() - timedelta(hours=config.hours)
+    return dg.AssetCheckResult(**checks.log_is_whole(verify_log(archive, since))._asdict())
+
+
+@dg.asset_check(asset=wiring.EVENT_PAGES)
+def pages_are_sound(
+    config: SampleOfPages,
+    spark: dg.ResourceParam[PySparkResource],
+    archive: dg.ResourceParam[PageArchive],
+) -> dg.AssetCheckResult:
+    """A sample of the pages, or all, lie in the store with the checksum that they were given."""
+    account = verify_pages(archive, config.pages, spark.spark_session)
+    return dg.AssetCheckResult(**checks.pages_are_sound(account)._asdict())
+
+
+def _topic_checks(catalogue: Catalogue) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(
+        specs=[
+            dg.AssetCheckSpec(
+                check.__name__, asset=wiring.topic_key(contract.topic), description=meaning
+            )
+            for contract in catalogue.registration_inputs()
+            for check, meaning in _TOPIC_CHECKS.items()
+        ],
+        can_subset=True,
+    )
+    def topics_are_archived(
+        context: dg.AssetCheckExecutionContext, archive: dg.ResourceParam[PageArchive]
+    ) -> Iterator[dg.AssetCheckResult]:
+        for state in _states(archive, catalogue):
+            key = wiring.topic_key(state.topic)
+            for check in _TOPIC_CHECKS:
+                name = check.__name__
+                if dg.AssetCheckKey(key, name) in context.selected_asset_check_keys:
+                    found = check(state)._asdict()
+                    yield dg.AssetCheckResult(asset_key=key, check_name=name, **found)
+
+    return topics_are_archived
+
+
+def _observation(catalogue: Catalogue) -> dg.SensorDefinition:
+    @dg.sensor(
+        name="observe_topics",
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+    )
+    def observe_topics(
+        context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+    ) -> dg.SensorResult:
+        """Record each topic's offsets and lag, and the verdict on it, when they have changed."""
+        now = datetime.now(UTC)
+        memory = recalled(context.cursor)
+        news = worth_recording(memory, _states(archive, catalogue), now)
+        return dg.SensorResult(
+            skip_reason=f"{len(news)} topics had news." if news else "No topic has news.",
+            asset_events=[event for state in news for event in _events(state)],
+            cursor=noted(memory, news, now),
+        )
+
+    return observe_topics
+
+
+def _events(state: TopicState) -> Iterator[dg.AssetObservation | dg.AssetCheckEvaluation]:
+    key = wiring.topic_key(state.topic)
+    yield dg.AssetObservation(key, metadata=checks.topic_numbers(state))
+    if state.lag is not None:
+        for check in _TOPIC_CHECKS:
+            found = check(state)._asdict()
+            yield dg.AssetCheckEvaluation(asset_key=key, check_name=check.__name__, **found)
+
+
+def _states(archive: PageArchive, catalogue: Catalogue) -> list[TopicState]:
+    made_anew = archive.topic_ids().made_anew
+    cursors, now = archive.index.cursors(), datetime.now(UTC)
+    return topic_states(archive.settings, catalogue, cursors, now, made_anew)
+
+
+@dg.op(pool=wiring.MAINTENANCE_POOL)
+def sweep_pages(
+    context: dg.OpExecutionContext, config: SweepConfig, archive: dg.ResourceParam[PageArchive]
+) -> None:
+    """Delete the files of pages that were replaced longer ago than the grace period."""
+    swept = sweep(archive, config.most_pages, dry_run=config.dry_run)
+    context.add_output_metadata(swept._asdict())
+
+
+@dg.job
+def sweep_replaced_pages() -> None:
+    """Delete what compaction has replaced, once no reader can need it any more."""
+    sweep_pages()
+
+
+def _pruning(catalogue: Catalogue) -> dg.JobDefinition:
+    @dg.op(pool=wiring.MAINTENANCE_POOL)
+    def forget_event_ids(
+        context: dg.OpExecutionContext, archive: dg.ResourceParam[PageArchive]
+    ) -> None:
+        """Forget the ids of events that no input topic can deliver again."""
+        stays = [contract.longest_stay for contract in catalogue.registration_inputs()]
+        forgotten = deduplication.prune(
+            archive.engine,
+            archive.breaker,
+            archive.domain,
+            now=datetime.now(UTC),
+            keep=timedelta(days=archive.settings.registration.ledger_days),
+            largest_retention=max((stay for stay in stays if stay), default=timedelta()),
+        )
+        context.add_output_metadata({"forgotten ids": forgotten})
+
+    @dg.job
+    def prune_ledger() -> None:
+        """Keep the ledger of event ids bounded in time."""
+        forget_event_ids()
+
+    return prune_ledger

@@ -1,0 +1,1 @@
+"""The archive of pages, which is the log: format, store, replay, compaction, verification."""

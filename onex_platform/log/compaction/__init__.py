@@ -1,0 +1,1 @@
+"""Many small pages become few: which, how, and when the old ones go."""

@@ -1,0 +1,102 @@
+"""Which pages are worth merging, as a pure function of the index.
+
+A group is a contiguous part of the log: pages that share positions (a cut's and those of the facts
+decided from it) stay together, and neighbours join them, so that a merged page shares positions
+with no page that its parts did not share them with. Groups stay within one day: a day of quiet
+hours becomes one page, and the archive can still be read, moved and counted day by day.
+
+A page is rewritten only with at least as much beside it, so that each time an event is rewritten
+its page has doubled: a handful of times in its life, however often compaction runs. Once a day is
+over, its left-overs are merged for good. After that there is nothing left to plan for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date
+from typing import NamedTuple
+
+from onex_platform.domain.order import moment_of
+from onex_platform.ingest.index import PageEntry, span_text
+from onex_platform.log.replay import overlapping
+
+_Chunk = list[PageEntry]
+
+
+class CompactionGroup(NamedTuple):
+    """Pages to be replaced by one, or by a few if they are large together."""
+
+    pages: tuple[PageEntry, ...]
+
+    @property
+    def encoded_bytes(self) -> int:
+        return sum(page.encoded_bytes for page in self.pages)
+
+    @property
+    def events(self) -> int:
+        return sum(page.event_count for page in self.pages)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        firsts, lasts = zip(*(page.span for page in self.pages), strict=True)
+        return min(firsts), max(lasts)
+
+    def __str__(self) -> str:
+        size = f"{len(self.pages)} pages, {self.encoded_bytes} bytes, {self.events} events"
+        return f"{size}, {span_text(*self.span)}"
+
+
+def plan_compaction(
+    pages: Iterable[PageEntry], *, below: int, small_bytes: int, target_bytes: int
+) -> Iterator[CompactionGroup]:
+    """Groups of the pages, which come in order of position; only of those wholly below `below`."""
+    today = moment_of(below).date()
+    for stretch in _stretches(pages, below, small_bytes, target_bytes):
+        yield from _worthwhile(stretch, final=_day(stretch[-1]) < today)
+
+
+def _stretches(
+    pages: Iterable[PageEntry], below: int, small_bytes: int, target_bytes: int
+) -> Iterator[list[_Chunk]]:
+    """Neighbouring chunks of one day that would make one page, made of small pages only."""
+    stretch: list[_Chunk] = []
+    size = 0
+    for chunk in overlapping(pages, lambda page: page.span):
+        if max(page.max_position for page in chunk) >= below:
+            break
+        small = [page for page in chunk if page.encoded_bytes < small_bytes]
+        small_size = sum(page.encoded_bytes for page in small)
+        alone = len(small) < len(chunk)
+        if stretch and (
+            alone or size + small_size > target_bytes or _day(stretch[-1]) != _day(chunk)
+        ):
+            yield stretch
+            stretch, size = [], 0
+        if alone:
+            # Small pages among large ones: merged with each other, they reach no further than
+            # the large ones did.
+            if small:
+                yield [small]
+            continue
+        stretch.append(chunk)
+        size += small_size
+    if stretch:
+        yield stretch
+
+
+def _worthwhile(stretch: list[_Chunk], *, final: bool) -> Iterator[CompactionGroup]:
+    """The stretch, or what lies beside a page that outweighs all the others."""
+    group = CompactionGroup(tuple(page for chunk in stretch for page in chunk))
+    if len(group.pages) < 2:
+        return
+    sizes = [max(page.encoded_bytes for page in chunk) for chunk in stretch]
+    if final or 2 * max(sizes) <= group.encoded_bytes:
+        yield group
+        return
+    heaviest = sizes.index(max(sizes))
+    yield from _worthwhile(stretch[:heaviest], final=final)
+    yield from _worthwhile(stretch[heaviest + 1 :], final=final)
+
+
+def _day(chunk: _Chunk) -> date:
+    return max(page.period for page in chunk).astimezone(UTC).date()

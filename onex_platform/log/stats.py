@@ -1,0 +1,55 @@
+"""What the archive of one domain amounts to, from the index alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from onex_platform.domain.order import moment_of
+from onex_platform.engines.postgres.database import fetch_one, transaction
+from onex_platform.ingest.archive import PageArchive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveStats:
+    """Numbers for metadata, metrics and people; times are those of the log."""
+
+    pages: int
+    bytes: int
+    events: int
+    small_pages: int  # below the size that is worth merging
+    replaced_pages: int  # not part of the log any more, kept for readers that began before
+    replaced_bytes: int
+    oldest: datetime | None
+    newest: datetime | None
+    head: datetime
+
+
+def archive_stats(archive: PageArchive) -> ArchiveStats:
+    """The numbers of this moment."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        row = fetch_one(
+            cursor,
+            "SELECT count(*) FILTER (WHERE live) AS pages,"
+            " coalesce(sum(encoded_bytes) FILTER (WHERE live), 0)::bigint AS bytes,"
+            " coalesce(sum(event_count) FILTER (WHERE live), 0)::bigint AS events,"
+            " count(*) FILTER (WHERE live AND encoded_bytes < %(small)s) AS small_pages,"
+            " count(*) FILTER (WHERE NOT live) AS replaced_pages,"
+            " coalesce(sum(encoded_bytes) FILTER (WHERE NOT live), 0)::bigint AS replaced_bytes,"
+            " min(min_position) FILTER (WHERE live) AS first,"
+            " max(max_position) FILTER (WHERE live) AS last,"
+            " (SELECT head FROM logs WHERE domain = %(domain)s) AS head"
+            " FROM (SELECT *, replaced_at IS NULL AS live FROM pages WHERE domain = %(domain)s)",
+            {"domain": archive.domain, "small": archive.settings.pages.compact_below_bytes},
+        )
+    return ArchiveStats(
+        pages=row.pages,
+        bytes=row.bytes,
+        events=row.events,
+        small_pages=row.small_pages,
+        replaced_pages=row.replaced_pages,
+        replaced_bytes=row.replaced_bytes,
+        oldest=None if row.first is None else moment_of(row.first),
+        newest=None if row.last is None else moment_of(row.last),
+        head=row.head.astimezone(UTC),
+    )

@@ -1,1 +1,0 @@
-"""The page archive, which is the log: format, store, index, ingest, replay, compaction."""

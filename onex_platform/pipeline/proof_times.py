@@ -1,0 +1,39 @@
+"""When the service was last proved right: noted by whoever made a proof, read by `onex status`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.checks import Verdict
+
+
+class Proof(NamedTuple):
+    """The last proof of its name."""
+
+    name: str
+    proved_at: datetime
+    passed: bool
+    says: str
+
+
+def note_proof(archive: PageArchive, name: str, verdict: Verdict) -> None:
+    """Keep what a proof came to, in the place of the one before."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        cursor.execute(
+            "INSERT INTO proofs (domain, name, passed, says) VALUES (%s, %s, %s, %s)"
+            " ON CONFLICT (domain, name) DO UPDATE"
+            " SET proved_at = now(), passed = excluded.passed, says = excluded.says",
+            [archive.domain, name, verdict.passed, verdict.description],
+        )
+
+
+def last_proofs(archive: PageArchive) -> list[Proof]:
+    with transaction(archive.engine, archive.breaker) as cursor:
+        rows = cursor.execute(
+            "SELECT name, proved_at, passed, says FROM proofs WHERE domain = %s ORDER BY name",
+            [archive.domain],
+        )
+        return [Proof(*row) for row in rows]

@@ -1,0 +1,1 @@
+"""The fold on Spark: from pages of the log to rows and decided facts."""

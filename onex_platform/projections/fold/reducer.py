@@ -1,0 +1,369 @@
+"""The reducer on Spark: the new part of the log, folded onto the current rows.
+
+Pages are bucketed by entity, so a task takes its buckets' row groups straight from the store: the
+history is never shuffled. Each task folds, decides, writes a page with what was decided, and hands
+rows over through PostgreSQL; the driver then hands the batch to the projector, which commits it in
+one transaction, and only there does anything of it become visible. Nodes for which something raises
+on the way are set aside in the same transaction; everybody else's part is committed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from onex_platform.base.faults import effect
+from onex_platform.base.resilience import shared_breaker
+from onex_platform.base.settings import Settings
+from onex_platform.domain.batch import Decider, RowChange
+from onex_platform.domain.decider import RegistrationPolicy
+from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.order import moment_of, position_at
+from onex_platform.domain.states import EnumOutcome
+from onex_platform.engines.postgres.database import (
+    Cursor,
+    lift_statement_limit,
+    open_engine,
+    transaction,
+)
+from onex_platform.engines.postgres.staging import RowCounts, clear_staging
+from onex_platform.ingest.archive import PageArchive, durations
+from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
+from onex_platform.ingest.deduplication import recall
+from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
+from onex_platform.log.page_format import EnumPageReason, PageWriter
+from onex_platform.log.replay import PageRef, read_chunk, worthwhile_chunks
+from onex_platform.log.store import PageStore
+from onex_platform.log.task_reports import (
+    PAGE_FIELDS,
+    reported_pages,
+    staged_fields,
+    staged_rows,
+    store_page,
+)
+from onex_platform.projections.fold.checkpoint import fold_position
+from onex_platform.projections.fold.column_fold import BucketFold
+from onex_platform.projections.fold.containment import (
+    Fault,
+    culprits_of,
+    fold_contained,
+    require_few,
+)
+from onex_platform.projections.fold.refold import folded_to
+from onex_platform.projections.fold.set_aside import excluded_nodes
+from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform.projections.write import staged_batch
+from onex_platform.projections.write.projector import ProjectionBatch, ProjectorRegistration
+from onex_platform.projections.write.staged_batch import Handed, Staged
+from onex_platform.projections.write.upsert import Written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WRITER = "registry"
+_INGEST = EnumPageReason.INGEST
+# How far back a rehearsal looks for a page.
+_RECENT = timedelta(minutes=1)
+
+# What a task reports: its page of facts if it wrote one, and its account.
+_REPORT = pa.schema(
+    [
+        *PAGE_FIELDS,
+        *staged_fields(staged_batch.TABLES),
+        pa.field("facts", pa.int64(), nullable=False),
+        pa.field("set_aside", pa.int64(), nullable=False),
+        *(pa.field(outcome.value, pa.int64(), nullable=False) for outcome in EnumOutcome),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldJob:
+    """What the tasks of one batch need to know; it travels to the workers."""
+
+    settings: Settings
+    domain: str
+    store_url: str
+    batch_id: UUID
+    start: int
+    end: int
+    buckets: int
+    pages: tuple[PageRef, ...]
+    policy: RegistrationPolicy | None
+    now: datetime
+
+
+class FoldedBatch(NamedTuple):
+    """A batch that was committed (or lost to a rival, and changed nothing)."""
+
+    committed: bool
+    start: int
+    end: int
+    outcomes: Counter[EnumOutcome]
+    facts: int
+    written: Written
+
+
+def fold_log(
+    spark: SparkSession,
+    archive: PageArchive,
+    now: datetime,
+    policy: RegistrationPolicy | None,
+) -> FoldedBatch | None:
+    """Fold what the log has beyond the rows; None if there is nothing.
+
+    A batch ends where a cut ends: with the first one that brings it to the settings' size. So the
+    rows do not depend on that size, and a backlog becomes batches that can be committed.
+    """
+    with transaction(archive.engine, archive.breaker) as cursor:
+        start = fold_position(cursor, archive.domain)
+    end = archive.index.end_of_batch(start, archive.settings.pipeline.fold_events)
+    if end <= start:
+        return None
+    pages = tuple(PageRef.of(page) for page in archive.index.pages(start, end, (_INGEST,)))
+    job = _job(archive, start, end, pages, policy, now)
+    reports: list[Any] = []
+    if pages:
+        small = sum(page.events for page in pages) <= archive.settings.pages.small_cut_events
+        with effect("reduce.hand_over"):
+            reports = _folded(spark, job, tasks=1 if small else archive.buckets)
+    with effect("reduce.commit_batch"):
+        return _commit(archive, job, reports)
+
+
+def rehearse_fold(spark: SparkSession, archive: PageArchive) -> None:
+    """Fold the newest page again, without a decider, and drop what comes of it."""
+    head = archive.index.head()
+    recent = archive.index.pages(position_at(head - _RECENT), position_at(head), (_INGEST,))
+    pages = tuple(PageRef.of(page) for page in deque(recent, maxlen=1))
+    if not pages:
+        return
+    job = _job(archive, position_at(head - _RECENT), position_at(head), pages, None, head)
+    _folded(spark, job, tasks=1)
+    with transaction(archive.engine, archive.breaker) as cursor:
+        clear_staging(cursor, staged_batch.TABLES, job.batch_id)
+
+
+def fold_to_head(
+    spark: SparkSession, archive: PageArchive, policy: RegistrationPolicy | None
+) -> list[FoldedBatch]:
+    """Fold up to where the log's head stands now; the batches that were committed for that."""
+    head = position_at(archive.index.head())
+    batches = []
+    while folded_to(archive) < head:
+        batch = fold_log(spark, archive, datetime.now(UTC), policy)
+        if batch is not None and batch.committed:  # else a rival was first: go on behind it
+            batches.append(batch)
+    return batches
+
+
+def _job(
+    archive: PageArchive,
+    start: int,
+    end: int,
+    pages: tuple[PageRef, ...],
+    policy: RegistrationPolicy | None,
+    now: datetime,
+) -> FoldJob:
+    return FoldJob(
+        settings=archive.settings,
+        domain=archive.domain,
+        store_url=archive.store.url,
+        batch_id=uuid4(),
+        start=start,
+        end=end,
+        buckets=archive.buckets,
+        pages=pages,
+        policy=policy,
+        now=now,
+    )
+
+
+def _folded(spark: SparkSession, job: FoldJob, tasks: int) -> list[Any]:
+    """Let tasks fold and hand over; their reports."""
+    buckets = spark.range(0, job.buckets, 1, tasks)
+    return buckets.mapInArrow(_folder(job), spark_type(_REPORT)).collect()
+
+
+def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBatch:
+    outcomes = Counter(
+        {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
+    )
+    facts = sum(report.facts for report in reports)
+    projector = ProjectorRegistration(archive.engine, archive.settings, archive.breaker)
+    result = projector.persist_batch(
+        ProjectionBatch(
+            domain=job.domain,
+            start=job.start,
+            end=job.end,
+            read=outcomes.total(),
+            outcomes=outcomes,
+            set_aside=sum(report.set_aside for report in reports),
+            content=Staged(job.batch_id, staged_rows(reports, staged_batch.TABLES)),
+            pages=reported_pages(reports),
+        )
+    )
+    if not result.committed:
+        return FoldedBatch(False, job.start, job.end, Counter(), 0, Written())
+    return FoldedBatch(True, job.start, job.end, outcomes, facts, result.written)
+
+
+def _folder(job: FoldJob) -> ArrowTask:
+    def fold_buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        buckets = [bucket for batch in batches for bucket in batch.column(0).to_pylist()]
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        if buckets:
+            yield pa.RecordBatch.from_pylist([_fold_task(job, task, buckets)], _REPORT)
+
+    return fold_buckets
+
+
+def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
+    """Fold the task's buckets and hand over what they came to, without whoever raises."""
+    engine = open_engine(job.settings)
+    breaker = shared_breaker("PostgreSQL", job.settings.breaker)
+    reader = ProjectionReaderRegistration(engine, breaker)
+    store = PageStore(job.store_url)
+    bucket = buckets[0] if len(buckets) == 1 else None
+    faults: dict[bytes, Fault] = {}
+    try:
+        with transaction(engine, breaker) as cursor:
+            aside = excluded_nodes(cursor, job.domain)
+        staged: RowCounts | None = None
+        while staged is None:
+            fold, changes = fold_contained(
+                lambda without: _fold_bucket(job, store, reader, bucket, without),
+                _rendered,
+                aside,
+                faults,
+            )
+            with transaction(engine, breaker) as cursor:
+                lift_statement_limit(cursor)
+                _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
+                facts = [*fold.facts, *fold.announced]
+                handed = Handed(changes, facts, fold.refused, fold.aside, faults)
+                staged = _hand_over(job, cursor, task, handed, faults)
+    finally:
+        engine.dispose()
+    outcomes = fold.outcomes
+    return {
+        "encoded_bytes": 0,
+        **_write_facts(job, store, fold.facts),
+        **staged,
+        "facts": len(fold.facts),
+        "set_aside": fold.set_aside,
+        **{outcome.value: outcomes[outcome] for outcome in EnumOutcome},
+    }
+
+
+def _hand_over(
+    job: FoldJob, cursor: Cursor, task: int, handed: Handed, faults: dict[bytes, Fault]
+) -> RowCounts | None:
+    """Stage what the task came to; None: somebody's part can't be, and is among the faults now."""
+    try:
+        with cursor.connection.transaction():
+            return staged_batch.hand_over(cursor, job.batch_id, task, job.domain, handed)
+    except Exception as error:
+        found = staged_batch.unstaged(cursor, error, job.batch_id, task, job.domain, handed)
+        faults |= found
+        require_few(faults, len(handed.nodes), next(iter(found.values())).error)
+        return None
+
+
+def _rendered(fold: BucketFold) -> list[RowChange]:
+    """The rows that changed; whoever decided what no page can hold is noted with the others."""
+    try:
+        to_table(fold.facts)
+    except Exception as error:
+        facts: dict[bytes, list[LogEvent]] = {}
+        for fact in fold.facts:
+            facts.setdefault(fact.entity.entity_id.bytes, []).append(fact)
+        found = culprits_of(
+            error, list(facts), lambda some: to_table(fact for node in some for fact in facts[node])
+        )
+        for entity_id, theirs in found.items():
+            fold.blame(entity_id, theirs)
+    return list(fold.changes())
+
+
+def _fold_bucket(
+    job: FoldJob,
+    store: PageStore,
+    reader: ProjectionReaderRegistration,
+    bucket: int | None,
+    excluded: frozenset[bytes],
+) -> BucketFold:
+    """Fold one bucket's events, or all if None, chunk by chunk."""
+    decider = None if job.policy is None else Decider(policy=job.policy, now=job.now)
+    columns = BEAT_COLUMNS if decider is None else [*BEAT_COLUMNS, *CAUSE_COLUMNS]
+    fold = BucketFold(job.domain, (), decider, live=True, excluded=excluded)
+    for pages in worthwhile_chunks(job.pages, bucket):
+        chunk = read_chunk(store, pages, bucket, job.start, job.end, beat_columns=columns)
+        named = chain.from_iterable(table["entity_id"].unique().to_pylist() for table in chunk)
+        _meet(fold, reader, job.domain, [UUID(bytes=node) for node in fold.strangers(named)])
+        fold.feed(*chunk)
+    return fold
+
+
+def _meet(
+    fold: BucketFold, reader: ProjectionReaderRegistration, domain: str, nodes: list[UUID]
+) -> None:
+    """Let the fold know the rows of nodes; one that can't be read is its node's fault."""
+    try:
+        fold.meet(reader.get_many(nodes, domain).values())
+    except Exception as error:
+        found = culprits_of(error, nodes, lambda some: reader.get_many(some, domain))
+        for node, theirs in found.items():
+            fold.blame(node.bytes, theirs)
+        well = [node for node in nodes if node not in found]
+        fold.meet(reader.get_many(well, domain).values())
+
+
+def _drop_known_requests(fold: BucketFold, known: Callable[[list[UUID]], frozenset[UUID]]) -> None:
+    """A request that an earlier batch made in the same interval is not made again."""
+    asked = [f.event_id for f in fold.facts if f.kind is EnumEventKind.INTROSPECTION_REQUESTED]
+    if asked:
+        fold.withdraw(known(asked))
+
+
+def _write_facts(job: FoldJob, store: PageStore, facts: list[LogEvent]) -> dict[str, Any]:
+    """Archive what the task's buckets decided, as one page."""
+    if not facts:
+        return {}
+    by_bucket: dict[int, list[LogEvent]] = {}
+    for fact in facts:
+        bucket = bucket_of(fact.entity.entity_id.bytes, job.buckets)
+        by_bucket.setdefault(bucket, []).append(fact)
+    writer = PageWriter()
+    for bucket, part in sorted(by_bucket.items()):
+        writer.add(bucket, to_table(part))
+    last = moment_of(max(fact.position for fact in facts))
+    page = writer.finish(
+        page_id=uuid4(),
+        domain=job.domain,
+        writer_id=WRITER,
+        reason=EnumPageReason.DECISION,
+        buckets=job.buckets,
+        period=last.replace(minute=0, second=0, microsecond=0),
+    )
+    return store_page(store, page)
+
+
+def policy_of(settings: Settings) -> RegistrationPolicy | None:
+    """The registry's policy, or None where another registry decides."""
+    if not settings.registration.decider_enabled:
+        return None
+    return RegistrationPolicy(
+        request_interval=timedelta(seconds=settings.registration.request_interval_seconds),
+        durations=durations(settings),
+    )

@@ -1,0 +1,1 @@
+"""The registry at moments of the past."""

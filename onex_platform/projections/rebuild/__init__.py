@@ -1,0 +1,1 @@
+"""The log folded anew, compared with the live rows, and swapped in."""

@@ -1,0 +1,234 @@
+"""Three accounts of the folded log: what cuts read, what pages hold, what batches made of it.
+
+What was found right is not counted again: its totals are kept (`verified_accounts`), and the next
+look counts what came since, so that it costs the same however long the log is. A recount counts
+everything, and finds what changed after it was found right.
+
+Pages can be counted from a position on because none reaches across it: compaction merges only
+below `accounted_to`, where every page has been counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import add
+from typing import NamedTuple
+
+from onex_platform.domain.order import moment_of
+from onex_platform.domain.states import EnumOutcome
+from onex_platform.engines.postgres.database import Cursor, fetch_one, transaction
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.projections.fold.checkpoint import fold_position
+
+_BATCHES_AT_ONCE = 100_000
+
+
+class Totals(NamedTuple):
+    """Counts of the three accounts."""
+
+    read_by_cuts: int = 0
+    archived: int = 0
+    parked_by_cuts: int = 0
+    in_pages: int = 0
+    read_by_batches: int = 0
+    applied: int = 0
+    duplicate: int = 0
+    stale: int = 0
+    illegal: int = 0
+    parked: int = 0
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        return {outcome.value: getattr(self, outcome.value) for outcome in EnumOutcome}
+
+    @property
+    def facts(self) -> int:
+        """What the pages hold besides what was read."""
+        return self.in_pages - self.archived
+
+    @property
+    def add_up(self) -> bool:
+        return (
+            self.read_by_cuts == self.archived + self.parked_by_cuts
+            and self.in_pages == self.read_by_batches == sum(self.outcomes.values())
+            and self.facts >= 0
+        )
+
+
+class Count(NamedTuple):
+    """A stretch of the log: its totals, and single accounts that are wrong whatever the totals."""
+
+    totals: Totals = Totals()
+    cuts: int = 0
+    batches: int = 0
+    unbalanced_cuts: int = 0
+    overlapping_cuts: int = 0
+    unbalanced_batches: int = 0
+    overlapping_batches: int = 0
+
+    def extended(self, other: Count) -> Count:
+        return Count(_sum(self.totals, other.totals), *map(add, self[1:], other[1:]))
+
+    @property
+    def faults(self) -> dict[str, int]:
+        return {
+            "unbalanced cuts": self.unbalanced_cuts,
+            "overlapping cuts": self.overlapping_cuts,
+            "unbalanced batches": self.unbalanced_batches,
+            "overlapping batches": self.overlapping_batches,
+        }
+
+    @property
+    def holds(self) -> bool:
+        return self.totals.add_up and not any(self.faults.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LogAccounts:
+    """What a look found."""
+
+    counted: Count  # by this look
+    totals: Totals  # since the beginning
+    changed: frozenset[str]  # totals that are others now than when they were verified
+
+    @property
+    def hold(self) -> bool:
+        return self.counted.holds and not self.changed
+
+
+def look(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
+    """Count what was folded since the accounts were last found right, or everything."""
+    with transaction(archive.engine, archive.breaker) as cursor:
+        verified, known = _verified(cursor, archive.domain)
+        folded = max(fold_position(cursor, archive.domain), verified)
+        counted = _count(cursor, archive.domain, verified, folded)
+        totals, changed = _sum(known, counted.totals), frozenset[str]()
+        if whole:
+            counted = _count(cursor, archive.domain, 0, folded)
+            changed = _differing(totals, counted.totals)
+            totals = counted.totals
+        found = LogAccounts(counted, totals, changed)
+        if found.hold:
+            _keep(cursor, archive.domain, verified, folded, totals)
+    return found
+
+
+def accounted_to(archive: PageArchive) -> int:
+    """Look, and say up to which position all accounts are right."""
+    look(archive)
+    with transaction(archive.engine, archive.breaker) as cursor:
+        return _verified(cursor, archive.domain)[0]
+
+
+def _verified(cursor: Cursor, domain: str) -> tuple[int, Totals]:
+    query = f"SELECT position, {_NAMES} FROM verified_accounts WHERE domain = %s"  # noqa: S608
+    row = cursor.execute(query, [domain]).fetchone()
+    return (0, Totals()) if row is None else (row.position, Totals(*row[1:]))
+
+
+def _keep(cursor: Cursor, domain: str, verified: int, folded: int, totals: Totals) -> None:
+    """Go on from `folded` next time; a rival that kept a point meanwhile is right as well."""
+    cursor.execute(
+        f"INSERT INTO verified_accounts AS kept (domain, position, {_NAMES})"  # noqa: S608
+        f" VALUES (%(domain)s, %(folded)s, {_VALUES}) ON CONFLICT (domain) DO UPDATE"
+        f" SET (position, verified_at, {_NAMES}) = (excluded.position, now(), {_EXCLUDED})"
+        " WHERE kept.position = %(verified)s",
+        {"domain": domain, "verified": verified, "folded": folded, **totals._asdict()},
+    )
+
+
+def _count(cursor: Cursor, domain: str, start: int, end: int) -> Count:
+    """Count in stretches, so that no statement takes longer the longer the log is."""
+    count = Count()
+    while start < end:
+        stop = _end_of_stretch(cursor, domain, start, end)
+        row = fetch_one(
+            cursor,
+            _COUNT,
+            {
+                "domain": domain,
+                "above": start,
+                "below": stop,
+                "end": end,
+                "after": moment_of(start),
+                "until": moment_of(stop),
+            },
+        )
+        size = len(Totals._fields)
+        count = count.extended(Count(Totals(*row[:size]), *row[size:]))
+        start = stop
+    return count
+
+
+def _end_of_stretch(cursor: Cursor, domain: str, start: int, end: int) -> int:
+    """Where some batch ends, and thus a cut as well: none reaches across it."""
+    row = cursor.execute(
+        "SELECT end_position FROM batch_outcomes WHERE domain = %s"
+        " AND end_position > %s AND end_position < %s ORDER BY end_position OFFSET %s LIMIT 1",
+        [domain, start, end, _BATCHES_AT_ONCE - 1],
+    ).fetchone()
+    return end if row is None else int(row.end_position)
+
+
+def _sum(one: Totals, other: Totals) -> Totals:
+    return Totals(*map(add, one, other))
+
+
+def _differing(before: Totals, now: Totals) -> frozenset[str]:
+    return frozenset(
+        name for name, old, new in zip(Totals._fields, before, now, strict=True) if old != new
+    )
+
+
+_NAMES = ", ".join(Totals._fields)
+_VALUES = ", ".join(f"%({name})s" for name in Totals._fields)
+_EXCLUDED = ", ".join(f"excluded.{name}" for name in Totals._fields)
+_OUTCOMES = ", ".join(f"coalesce(sum({o.value}), 0)::bigint AS {o.value}" for o in EnumOutcome)
+_OUTCOMES_ADDED = " + ".join(outcome.value for outcome in EnumOutcome)
+
+# Cuts and batches in which nothing was read leave no account: there may be time between two of
+# them, but none may begin before the one before it has ended.
+_COUNT = f"""
+    WITH cuts AS (
+        SELECT
+            *,
+            closed_before < lag(instant, 1, %(after)s::timestamptz)
+                OVER (ORDER BY instant) AS overlapping
+        FROM log_cuts
+        WHERE domain = %(domain)s AND instant > %(after)s AND instant <= %(until)s
+    ), batches AS (
+        SELECT
+            *,
+            start_position < lag(end_position, 1, %(above)s::bigint)
+                OVER (ORDER BY end_position) AS overlapping
+        FROM batch_outcomes
+        WHERE domain = %(domain)s AND end_position > %(above)s AND end_position <= %(below)s
+    )
+    SELECT
+        read_by_cuts, archived, parked_by_cuts, in_pages, read_by_batches,
+        {", ".join(outcome.value for outcome in EnumOutcome)},
+        cuts, batches, unbalanced_cuts, overlapping_cuts, unbalanced_batches, overlapping_batches
+    FROM (
+        SELECT
+            count(*) AS cuts,
+            coalesce(sum(read), 0)::bigint AS read_by_cuts,
+            coalesce(sum(archived), 0)::bigint AS archived,
+            coalesce(sum(parked), 0)::bigint AS parked_by_cuts,
+            count(*) FILTER (WHERE read <> archived + parked) AS unbalanced_cuts,
+            count(*) FILTER (WHERE overlapping) AS overlapping_cuts
+        FROM cuts
+    ) AS counted_cuts, (
+        SELECT coalesce(sum(event_count), 0)::bigint AS in_pages
+        FROM pages
+        WHERE domain = %(domain)s AND replaced_at IS NULL
+            AND min_position >= %(above)s AND min_position < %(below)s
+            AND max_position < %(end)s
+    ) AS counted_pages, (
+        SELECT
+            count(*) AS batches,
+            coalesce(sum(read), 0)::bigint AS read_by_batches,
+            {_OUTCOMES},
+            count(*) FILTER (WHERE read <> {_OUTCOMES_ADDED}) AS unbalanced_batches,
+            count(*) FILTER (WHERE overlapping) AS overlapping_batches
+        FROM batches
+    ) AS counted_batches"""  # noqa: S608 - constant names

@@ -1,0 +1,1 @@
+"""The one writer: how a folded batch reaches its tables."""

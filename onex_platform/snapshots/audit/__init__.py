@@ -1,0 +1,1 @@
+"""Does the topic say what the rows say? And the repair."""

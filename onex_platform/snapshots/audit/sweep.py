@@ -1,0 +1,111 @@
+"""The sweep: what the topic lacks or has wrong is queued in the outbox, and the relay publishes it.
+
+- It publishes nothing itself, and queues nothing twice: what waits already is left alone.
+- A record that is *ahead* of its row comes from a database that was set back, or from somebody who
+  should not write. Nothing that the registry publishes would be newer for readers, so it is only
+  reported; `raise_versions` lifts the rows above the topic, and then they are published.
+- A record of the row's version that says something *different*, or is a tombstone though the row is
+  open, would be kept by readers as well: its row is lifted by one, and published.
+- At most `limit` repairs a time; the next sweep finds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from uuid import UUID
+
+from onex_platform.base.faults import effect
+from onex_platform.domain.projection import MOST_LIFTED_VERSION, MOST_VERSION
+from onex_platform.engines.postgres.database import Cursor, transaction
+from onex_platform.projections.fold.checkpoint import take_turn
+from onex_platform.projections.write import outbox
+from onex_platform.snapshots.audit.comparison import TopicComparison, compare
+from onex_platform.snapshots.audit.topic_states import EnumSnapshotFault, Fault
+from onex_platform.snapshots.publish.relay import OutboxRelay
+
+REPAIRS_PER_SWEEP = 100_000
+_ENTRY = "CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What was found, and how many repairs were queued."""
+
+    comparison: TopicComparison
+    queued: int = 0
+    raised: int = 0
+
+
+def sweep(
+    relay: OutboxRelay,
+    entities: Collection[UUID] | None = None,
+    *,
+    raise_versions: bool = False,
+    contents: bool = False,
+    limit: int = REPAIRS_PER_SWEEP,
+) -> Sweep:
+    """Compare rows and topic, or those of some entities, and queue what has to be published."""
+    found = look(relay, entities, contents=contents)
+    lifted = [
+        fault
+        for fault in found.faults
+        if fault.is_outdone and (raise_versions or fault.kind is not EnumSnapshotFault.AHEAD)
+    ][:limit]
+    with transaction(relay.engine, relay.breaker) as cursor:
+        raised = _raise(cursor, relay.domain, lifted) if lifted else 0
+        with effect("snapshots.queue_repairs"):
+            queued = outbox.queue_rows(cursor, relay.domain, islice(_repairs(found.faults), limit))
+    return Sweep(found, queued + raised, raised)
+
+
+def look(
+    relay: OutboxRelay, entities: Collection[UUID] | None = None, *, contents: bool = False
+) -> TopicComparison:
+    """Compare only."""
+    config = relay.writer.config
+    return compare(relay.settings, relay.engine, relay.breaker, config, entities, contents=contents)
+
+
+def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
+    for fault in faults:
+        if fault.is_outdone:
+            continue
+        if fault.row is not None:
+            entry = "tombstone" if fault.row.closed else "snapshot"
+            yield entry, fault.entity_id, fault.row.version
+        elif fault.kind is EnumSnapshotFault.UNKNOWN and fault.record is not None:
+            yield "tombstone", fault.entity_id, min(fault.record.version + 1, MOST_VERSION)
+
+
+def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
+    """Lift rows above what the topic has of them, and queue them."""
+    take_turn(cursor, domain)
+    rows = cursor.execute(
+        f"""
+        UPDATE registration_projections AS p SET row_version = topic.version + 1
+        FROM unnest(%(ids)s::uuid[], %(versions)s::bigint[]) AS topic (entity_id, version)
+        WHERE p.domain = %(domain)s AND p.entity_id = topic.entity_id
+            AND p.row_version <= topic.version AND topic.version < %(most)s
+        RETURNING {_ENTRY}, p.entity_id, p.row_version""",  # noqa: S608 - constant parts
+        {
+            "domain": domain,
+            "most": MOST_LIFTED_VERSION,
+            "ids": [fault.entity_id for fault in faults],
+            "versions": [fault.record.version for fault in faults if fault.record is not None],
+        },
+    ).fetchall()
+    return outbox.queue_rows(cursor, domain, rows)
+
+
+def queue_entities(relay: OutboxRelay, entities: Collection[UUID]) -> set[UUID]:
+    """Queue these rows to be published again as they are; those that exist."""
+    with transaction(relay.engine, relay.breaker) as cursor:
+        rows = cursor.execute(
+            f"SELECT {_ENTRY}, entity_id, row_version FROM registration_projections"  # noqa: S608
+            " WHERE domain = %s AND entity_id = ANY(%s)",
+            [relay.domain, list(entities)],
+        ).fetchall()
+        outbox.queue_rows(cursor, relay.domain, rows)
+    return {row.entity_id for row in rows}

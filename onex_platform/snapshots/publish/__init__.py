@@ -1,0 +1,1 @@
+"""From the outbox and the rows to Kafka."""

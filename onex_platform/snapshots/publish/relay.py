@@ -1,0 +1,285 @@
+"""The outbox's way to Kafka: snapshots and tombstones of rows, and the registry's own events.
+
+What holds, wherever it is stopped:
+- An entry leaves the outbox after the broker acknowledged it, never before. After a crash it is
+  sent again: the same version of a snapshot, or an event under the same id.
+- A snapshot's entry says that a row changed, not how: what is sent is the row as it is now, once,
+  however many entries wait. A row that is closed or gone becomes a tombstone.
+- Events keep the order of their entries, and don't wait for snapshots: those are a convenience.
+- A row that is too large for the topic leaves the outbox without it, so that others go on. It is
+  named, and the sweep finds it as long as that is so.
+- An event that Kafka refuses for what it is, and those of its node behind it, stay in the outbox in
+  their order; the node is named, told of and tried again later. All others are published. What was
+  sent behind such an event is sent again after it, under the same id.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import dropwhile
+from operator import attrgetter
+from typing import Any, Self
+from uuid import UUID
+
+from onex_platform.base.errors import InfraError
+from onex_platform.base.faults import effect
+from onex_platform.base.resilience import CircuitBreaker, shared_breaker
+from onex_platform.base.settings import Settings
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
+from onex_platform.engines.kafka.sender import send_each
+from onex_platform.engines.postgres.database import Engine, open_engine, transaction
+from onex_platform.projections.fold.containment import fault_of, is_of_a_node
+from onex_platform.projections.write import outbox
+from onex_platform.snapshots.publish.cloud_events import attributes
+from onex_platform.snapshots.publish.held_events import alert_of_held
+from onex_platform.snapshots.publish.publisher_lock import publication_turn
+from onex_platform.snapshots.publish.writer import SnapshotWriter, Turn
+from onex_platform.snapshots.snapshot_records import RowState, take_waiting_rows
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.topics.catalogue import load_catalogue
+
+_PUBLISHED_REQUESTS = """
+    INSERT INTO published_ack_requests (domain, entity_id, published_at)
+    SELECT %(domain)s, entity_id, clock_timestamp() FROM unnest(%(ids)s::uuid[]) AS entity_id
+    ON CONFLICT (domain, entity_id) DO UPDATE SET published_at = excluded.published_at"""
+
+
+# Nodes with an event that Kafka refuses: the first such entry, and why.
+Refused = dict[UUID, tuple[Any, str]]
+
+
+@dataclass(slots=True)
+class RelayAccount:
+    """What was acknowledged, and what still waits; entries that became one record are coalesced.
+
+    `too_large` are the entities whose snapshot the topic could not take, `held` those with an event
+    that Kafka refuses.
+    """
+
+    snapshots: int = 0
+    tombstones: int = 0
+    events: int = 0
+    coalesced: int = 0
+    waiting: int = 0
+    too_large: list[str] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)
+
+    @property
+    def published(self) -> int:
+        return self.snapshots + self.tombstones + self.events
+
+    def __iadd__(self, other: RelayAccount) -> Self:
+        """What both published; what waits is what waited last."""
+        self.snapshots += other.snapshots
+        self.tombstones += other.tombstones
+        self.events += other.events
+        self.coalesced += other.coalesced
+        self.waiting = other.waiting
+        self.too_large = list(dict.fromkeys(self.too_large + other.too_large))
+        self.held = list(dict.fromkeys(self.held + other.held))
+        return self
+
+
+class OutboxRelay:
+    """Empties one domain's outbox. Its producers open when first needed and stay open."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        breaker: CircuitBreaker,
+        config: ModelSnapshotTopicConfig,
+    ) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.breaker = breaker
+        self.writer = SnapshotWriter(settings, engine, breaker, config)
+        self._events = ExitStack()
+        self._producer: KafkaProducer | None = None
+
+    @property
+    def domain(self) -> str:
+        return self.writer.config.domain
+
+    def publish_pending(self, seconds: float | None = None) -> RelayAccount:
+        """Publish what waits, batch by batch, until nothing does or the time is over.
+
+        With an empty outbox it costs one query. If snapshots can't be published, events still are,
+        and the failure is raised afterwards.
+        """
+        account = RelayAccount()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        waiting, failures = self.waiting(), []
+        steps = {self._publish_events: waiting.events, self._publish_rows: waiting.rows}
+        steps = {step: entries for step, entries in steps.items() if entries}
+        while steps and (deadline is None or time.monotonic() < deadline):
+            for step in list(steps):
+                try:
+                    if not step(account):
+                        del steps[step]
+                except InfraError as error:
+                    failures.append(error)
+                    del steps[step]
+        if account.held:
+            alert_of_held(self.settings, self.engine, self.breaker, self.domain)
+        if failures:
+            raise failures[0]
+        account.waiting = sum(self.waiting()) if steps else 0
+        return account
+
+    def close(self) -> None:
+        self.writer.close()
+        self._events.close()
+
+    def waiting(self) -> outbox.Waiting:
+        """What the broker has not acknowledged yet."""
+        with transaction(self.engine, self.breaker) as cursor:
+            return outbox.waiting(cursor, self.domain)
+
+    def _publish_rows(self, account: RelayAccount) -> bool:
+        """Publish a batch; whether there may be another."""
+        return self.writer.in_turn(lambda turn: self._publish_rows_in(turn, account))
+
+    def _publish_rows_in(self, turn: Turn, account: RelayAccount) -> bool:
+        limit = self.settings.snapshots.batch_records
+        taken = removed = 0
+
+        def states(waiting: Iterable[tuple[str, str, str | None, int]]) -> Iterator[RowState]:
+            nonlocal taken, removed
+            for key, version, value, entries in waiting:
+                taken += entries
+                removed += value is None
+                yield key, version, value
+
+        # Removed here and now, but for others only when the turn ends: after the acknowledgement.
+        with take_waiting_rows(turn.cursor, self.domain, limit) as waiting:
+            sent = turn.send(states(waiting))
+        account.tombstones += removed
+        account.snapshots += sent.acknowledged - removed
+        account.coalesced += taken - sent.acknowledged - len(sent.too_large)
+        account.too_large += sent.too_large
+        return taken == limit
+
+    def _publish_events(self, account: RelayAccount) -> bool:
+        """Publish a batch; whether there may be another."""
+        limit = self.settings.snapshots.batch_records
+        turn = publication_turn(self.settings, self.engine, self.breaker, self.domain, "events")
+        with turn as cursor:
+            entries = outbox.pending_events(cursor, self.domain, limit)
+            if not entries:
+                return False
+            with effect("events.send"):
+                refused = self._send_events(entries)
+            sent = [entry for entry in entries if _is_before(entry, refused)]
+            outbox.acknowledge(cursor, self.domain, [entry.id for entry in sent])
+            requests = {e.entity_id for e in sent if e.event_kind == EnumEventKind.ACK_REQUESTED}
+            cursor.execute(_PUBLISHED_REQUESTS, {"domain": self.domain, "ids": list(requests)})
+            outbox.let_go(cursor, self.domain, {e.entity_id for e in sent} - refused.keys())
+            outbox.hold(cursor, self.domain, refused)
+        account.events += len(sent)
+        account.held += map(str, refused)
+        return len(entries) == limit
+
+    def _send_events(self, entries: list[Any]) -> Refused:
+        """Send the events; of each node with one that is refused, the first such entry, and why."""
+        if self._producer is None:
+            # As patient as a snapshot's transaction: PostgreSQL's is open meanwhile.
+            limit = int(self.settings.snapshots.transaction_seconds * 1000)
+            producer = open_producer(self.settings, **{"delivery.timeout.ms": limit})
+            self._producer = self._events.enter_context(producer)
+        waiting: dict[UUID, list[Any]] = {}
+        for entry in entries:
+            waiting.setdefault(entry.entity_id, []).append(entry)
+        try:
+            return self._deliver(self._producer, waiting)
+        except BaseException:
+            self._producer = None
+            with suppress(InfraError):  # entered with an error, it does not wait for long
+                self._events.__exit__(*sys.exc_info())
+            raise
+
+    def _deliver(self, producer: KafkaProducer, waiting: dict[UUID, list[Any]]) -> Refused:
+        """Send the events of some nodes.
+
+        The broker refuses an event together with those that travel with it. So whoever has one
+        refused is tried again from there on, with half of the others, and at last alone.
+        """
+        entries = sorted((e for some in waiting.values() for e in some), key=attrgetter("id"))
+        failed = self._attempt(producer, entries)
+        tails = {
+            node: tail
+            for node, some in waiting.items()
+            if (tail := list(dropwhile(lambda e: e.id not in failed, some)))
+        }
+        if len(waiting) == 1:
+            return self._one_by_one(producer, tails)
+        nodes, refused = list(tails), Refused()
+        for part in (nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]):
+            if part:
+                refused |= self._deliver(producer, {node: tails[node] for node in part})
+        return refused
+
+    def _one_by_one(self, producer: KafkaProducer, tails: dict[UUID, list[Any]]) -> Refused:
+        """Send a node's events, up to the first that is refused."""
+        for node, entries in tails.items():
+            for entry in entries:
+                if failed := self._attempt(producer, [entry]):
+                    return Refused({node: (entry, failed[entry.id])})
+        return Refused()
+
+    def _attempt(self, producer: KafkaProducer, entries: list[Any]) -> dict[int, str]:
+        """Send entries; why some were refused, by their ids."""
+        failed: dict[int, str] = {}
+        records: dict[int, KafkaRecord] = {}
+        for entry in entries:
+            try:
+                records[entry.id] = self._to_record(entry)
+            except Exception as error:
+                if not is_of_a_node(error):
+                    raise
+                failed[entry.id] = fault_of(error).error
+        ids = list(records)
+        refused = send_each(producer, list(records.values()))
+        return failed | {ids[place]: error for place, error in refused.items()}
+
+    def _to_record(self, entry: Any) -> KafkaRecord:
+        topic = load_catalogue().for_kind(EnumEventKind(entry.event_kind)).topic
+        key = entry.event_key or str(entry.event_id)
+        cloudy = self.settings.snapshots.cloud_events
+        headers = attributes(entry.envelope, key) if cloudy else []
+        return KafkaRecord(topic, entry.envelope, key, headers)
+
+
+def _is_before(entry: Any, refused: Refused) -> bool:
+    """Whether an entry was sent, and nothing of its node before it was refused."""
+    if entry.entity_id not in refused:
+        return True
+    first, _ = refused[entry.entity_id]
+    return bool(entry.id < first.id)
+
+
+@contextmanager
+def open_relay(
+    settings: Settings,
+    config: ModelSnapshotTopicConfig | None = None,
+    *,
+    engine: Engine | None = None,
+    domain: str = REGISTRATION_DOMAIN,
+) -> Iterator[OutboxRelay]:
+    """A relay for the block; by itself it opens nothing. An engine that is given stays open."""
+    opened = open_engine(settings) if engine is None else engine
+    breaker = shared_breaker("PostgreSQL", settings.breaker)
+    config = config or ModelSnapshotTopicConfig.default(settings.environment, domain)
+    relay = OutboxRelay(settings, opened, breaker, config)
+    try:
+        yield relay
+    finally:
+        relay.close()
+        if engine is None:
+            opened.dispose()

@@ -1,0 +1,56 @@
+"""The whole topic from the rows: after it was deleted, or for a new version of it.
+
+Rows go in the order of their ids, a batch per turn, so that the relay can publish in between; every
+batch is read when it is sent, so nothing here can put an old state over a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from uuid import UUID
+
+from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.transactions import Sent
+from onex_platform.snapshots.publish.topic_setup import ensure_topic
+from onex_platform.snapshots.publish.writer import SnapshotWriter, Turn
+from onex_platform.snapshots.snapshot_records import RowState, read_rows_after
+
+
+def rebuild_topic(
+    settings: Settings,
+    writer: SnapshotWriter,
+    on_progress: Callable[[int], None] = lambda records: None,
+) -> Sent:
+    """Make sure that the topic exists, and publish every row."""
+    ensure_topic(settings, writer.config)
+    return publish_everything(settings, writer, on_progress)
+
+
+def publish_everything(
+    settings: Settings,
+    writer: SnapshotWriter,
+    on_progress: Callable[[int], None] = lambda records: None,
+) -> Sent:
+    """Publish every row of the domain, closed ones as tombstones."""
+    limit = settings.snapshots.batch_records
+
+    def publish_after(last: str, turn: Turn) -> tuple[Sent, str]:
+        keys = [last]
+        with read_rows_after(turn.cursor, writer.config.domain, last, limit) as rows:
+            sent = turn.send(_noting_last_key(rows, keys))
+        return sent, keys[0]
+
+    published, last = Sent(0), str(UUID(int=0))
+    while True:
+        sent, last = writer.in_turn(partial(publish_after, last))
+        published += sent
+        on_progress(published.acknowledged)
+        if sent.acknowledged + len(sent.too_large) < limit:
+            return published
+
+
+def _noting_last_key(rows: Iterable[RowState], keys: list[str]) -> Iterator[RowState]:
+    for row in rows:
+        keys[0] = row[0]
+        yield row

@@ -1,0 +1,108 @@
+"""The one door to the snapshot topic: publishers take turns, and nobody returns from the dead.
+
+What holds, however many publishers there are and wherever one of them stops:
+- Turns are a lock in PostgreSQL. They keep live publishers out of each other's way, no more.
+- Each publisher sends in transactions under the one name of its domain and topic. It takes that
+  name before it reads a row. If its send succeeds, nobody else has taken the name since, so nobody
+  has published since: what it sends is not older than what the topic has.
+- Who wakes up after somebody else took over is refused by the broker, and reads everything anew.
+- A row that is too large for the topic holds nobody up. It is named in the log and in the result,
+  and stays a fault of the comparison until a smaller version, or a higher limit, lets it through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from onex_platform.base.faults import effect
+from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.settings import Settings
+from onex_platform.base.telemetry import get_logger, shortened
+from onex_platform.engines.kafka.transactions import (
+    LowerLimitError,
+    Sent,
+    TakenOverError,
+    TransactionalProducer,
+)
+from onex_platform.engines.postgres.database import Cursor, Engine
+from onex_platform.snapshots.publish.publisher_lock import publication_turn
+from onex_platform.snapshots.snapshot_records import RowState, to_messages
+from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.topics.catalogue import load_catalogue
+
+_ATTEMPTS = 5
+_USUAL_MAX_BYTES = 1024 * 1024
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a publisher may use while it is its turn: one transaction here, one there."""
+
+    cursor: Cursor
+    send: Callable[[Iterable[RowState]], Sent]
+
+
+class SnapshotWriter:
+    """Sends rows to one domain's snapshot topic; keeps its producer open between turns."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        breaker: CircuitBreaker,
+        config: ModelSnapshotTopicConfig,
+    ) -> None:
+        self.config = config
+        self._settings = settings
+        self._engine = engine
+        self._breaker = breaker
+        self._producer = TransactionalProducer(
+            settings,
+            f"onex-snapshots.{config.domain}.{config.topic}",
+            settings.snapshots.transaction_seconds,
+            load_catalogue().snapshot(config.domain).max_message or _USUAL_MAX_BYTES,
+        )
+
+    def in_turn(self, work: Callable[[Turn], T]) -> T:
+        """Do the work as the domain's only publisher.
+
+        Its transaction in PostgreSQL is committed when it ends, and rolled back when it raises. It
+        is done again from the start if somebody else took over, or if the topic turns out to take
+        smaller records only, so it must read what it sends.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._once(work)
+            except TakenOverError:
+                get_logger(__name__).info("snapshots.taken_over", topic=self.config.topic)
+            except LowerLimitError as error:
+                get_logger(__name__).warning("snapshots.lower_limit", error=error.message)
+        return self._once(work)
+
+    def close(self) -> None:
+        self._producer.close()
+
+    def _once(self, work: Callable[[Turn], T]) -> T:
+        turn = publication_turn(
+            self._settings, self._engine, self._breaker, self.config.domain, "snapshots"
+        )
+        with turn as cursor:
+            self._producer.open()
+            return work(Turn(cursor, self._send))
+
+    def _send(self, rows: Iterable[RowState]) -> Sent:
+        topic = self.config.topic
+        with effect("snapshots.send"):
+            sent = self._producer.send(topic, to_messages(rows))
+        if sent.too_large:
+            get_logger(__name__).warning(
+                "snapshots.too_large",
+                topic=topic,
+                count=len(sent.too_large),
+                nodes=shortened(sent.too_large),
+            )
+        return sent

@@ -1,0 +1,1 @@
+"""The read side: the registry in memory, from the compacted topic."""

@@ -1,0 +1,120 @@
+"""The embedded Kafka: one real broker in KRaft mode, broker and controller in one process.
+
+Topics are never created by accident, and a topic's own settings decide about time stamps and
+retention, as on a production cluster.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from uuid import uuid4
+
+from onex_platform.base.errors import InfraUnavailableError
+from onex_platform.base.settings import Settings
+from onex_platform.engines.health import kafka_answers
+from onex_platform.stack import processes
+from onex_platform.stack.atomic_files import build_atomically, write_atomically
+from onex_platform.stack.folders import ServerFolder, ServerRecord
+from onex_platform.stack.jars import BROKER, jar_files
+from onex_platform.stack.machine import find_java, java_environment
+from onex_platform.stack.ports import LOOPBACK
+from onex_platform.stack.progress import Report, silent
+from onex_platform.stack.server import Server
+
+_SINGLE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    # A lone developer's consumer need not wait for others, nor for fifty partitions of offsets.
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.num.partitions": 4,
+    "log.cleaner.backoff.ms": 1000,
+    "log.cleaner.dedupe.buffer.size": 32 * 2**20,
+}
+
+
+class KafkaServer(Server):
+    name = "kafka"
+    title = "Kafka"
+    port_count = 2  # clients, controller
+
+    def is_external(self, settings: Settings) -> bool:
+        return settings.kafka.bootstrap_servers is not None
+
+    def prepare(self, folder: ServerFolder, report: Report) -> None:
+        find_java(folder.settings)
+        jar_files(BROKER, folder.settings, report)
+        if not folder.data.exists():
+            report("Formatting Kafka's data folder")
+        build_atomically(folder.data, lambda draft: _format(folder, draft))
+
+    def command(self, folder: ServerFolder, ports: tuple[int, ...]) -> list[str]:
+        properties = _write_properties(folder, folder.data, ports)
+        return [*_java(folder), "kafka.Kafka", str(properties)]
+
+    def answers(self, attached: Settings) -> bool:
+        return kafka_answers(attached)
+
+    def attach(self, settings: Settings, folder: ServerFolder, record: ServerRecord) -> Settings:
+        address = f"{LOOPBACK}:{record.port}"
+        kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
+        return settings.model_copy(update={"kafka": kafka})
+
+
+def _java(folder: ServerFolder) -> list[str]:
+    jars = jar_files(BROKER, folder.settings, silent)
+    return [
+        find_java(folder.settings),
+        f"-Xmx{folder.settings.stack.kafka_heap}",
+        f"-Donex.stack={folder.marker}",
+        "-Djava.awt.headless=true",
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+        "-cp",
+        f"{jars[0].parent}/*",
+    ]
+
+
+def _write_properties(folder: ServerFolder, data: Path, ports: tuple[int, ...]) -> Path:
+    clients, controller = (f"{LOOPBACK}:{port}" for port in ports)
+    properties = _SINGLE_NODE | {
+        "controller.quorum.voters": f"1@{controller}",
+        "listeners": f"PLAINTEXT://{clients},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{clients}",
+        # Relative to the working folder: a property file can't hold every path as it is.
+        "log.dirs": data.name,
+    }
+    path = folder.path / "server.properties"
+    write_atomically(path, "".join(f"{name}={value}\n" for name, value in properties.items()))
+    return path
+
+
+def _format(folder: ServerFolder, draft: Path) -> None:
+    """Give the data folder its cluster id; the broker refuses to start without one."""
+    cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+    properties = _write_properties(folder, draft, (9092, 9093))
+    # One word, because an id may begin with a dash.
+    arguments = ["format", f"--cluster-id={cluster_id}", f"--config={properties}"]
+    exit_code = processes.run(
+        [*_java(folder), "kafka.tools.StorageTool", *arguments],
+        cwd=folder.path,
+        log=folder.log,
+        environment=java_environment(folder.settings),
+        timeout_seconds=folder.settings.stack.start_timeout_seconds,
+    )
+    if exit_code != 0:
+        raise InfraUnavailableError(
+            "Kafka's data folder could not be formatted.",
+            hint=folder.log_hint(),
+        )

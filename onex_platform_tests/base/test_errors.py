@@ -1,0 +1,81 @@
+"""The error family: one sentence, the way out, a correlation id, no secrets, an exit code."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from onex_platform.base import errors
+from onex_platform.base.errors import ConfigurationError, InfraError, InfraTimeoutError, OnexError
+from onex_platform.base.telemetry import correlated
+from onex_platform.cli import main as entry_point
+
+
+def test_an_error_reads_as_sentence_and_way_out() -> None:
+    error = ConfigurationError("Port 'x' is not a number.", hint="Set ONEX_PORT to a number.")
+    assert error.message == "Port 'x' is not a number."
+    assert str(error) == "Port 'x' is not a number. Set ONEX_PORT to a number."
+    assert str(OnexError("Nothing to add.")) == "Nothing to add."
+
+
+def test_secrets_are_gone_before_anybody_can_print_them() -> None:
+    error = InfraError(
+        "connect to postgresql://ada:s3cret@db failed",
+        hint="check password=s3cret",
+        url="postgresql://ada:s3cret@db",
+    )
+    for shown in (str(error), repr(error), repr(error.args), str(error.hint), str(error.context)):
+        assert "s3cret" not in shown
+
+
+def test_an_error_carries_the_correlation_id_of_its_work() -> None:
+    with correlated() as current:
+        assert OnexError("inside").correlation_id == current
+    assert OnexError("outside").correlation_id != current
+
+
+@pytest.mark.parametrize(
+    ("name", "exit_code"),
+    [
+        ("OnexError", 1),
+        ("ConfigurationError", 2),
+        ("PrerequisiteError", 3),
+        ("InfraError", 4),
+        ("InfraConnectionError", 4),
+        ("InfraTimeoutError", 4),
+        ("InfraUnavailableError", 4),
+    ],
+)
+def test_each_kind_has_its_exit_code(name: str, exit_code: int) -> None:
+    kind: type[OnexError] = getattr(errors, name)
+    assert kind("message").exit_code == exit_code
+
+
+def test_the_command_line_prints_sentence_way_out_and_correlation_id(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = InfraTimeoutError("The broker did not answer.", hint="Look at `onex stack status`.")
+
+    @click.command()
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(entry_point, "cli", failing)
+    with pytest.raises(SystemExit) as exit_:
+        entry_point.main([])
+    assert exit_.value.code == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "error: The broker did not answer.",
+        "  Look at `onex stack status`.",
+        f"  correlation id {error.correlation_id}",
+    ]
+
+
+def test_the_command_line_hides_no_programming_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(entry_point, "cli", broken)
+    with pytest.raises(ZeroDivisionError):
+        entry_point.main([])

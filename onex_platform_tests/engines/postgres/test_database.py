@@ -1,0 +1,273 @@
+"""The engine's promises: one driver, UTC, bounded waiting, errors of ours without secrets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from psycopg.errors import CheckViolation
+from pydantic import SecretStr
+
+from onex_platform.base.errors import (
+    ConfigurationError,
+    InfraConnectionError,
+    InfraError,
+    InfraTimeoutError,
+    InfraUnavailableError,
+)
+from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.settings import BreakerSettings, Settings
+from onex_platform.engines.postgres.database import (
+    Cursor,
+    Engine,
+    fetch_one,
+    open_engine,
+    stream,
+    streamed,
+    transaction,
+    translated,
+)
+
+
+def with_postgres(settings: Settings, **changes: Any) -> Settings:
+    postgres = settings.postgres.model_copy(update=changes)
+    return settings.model_copy(update={"postgres": postgres})
+
+
+def with_url(settings: Settings, url: str) -> Settings:
+    return with_postgres(settings, url=SecretStr(url))
+
+
+def scalar(cursor: Cursor, query: str) -> Any:
+    (value,) = cursor.execute(query).fetchone()
+    return value
+
+
+@pytest.fixture
+def breaker() -> CircuitBreaker:
+    return CircuitBreaker("postgresql", BreakerSettings())
+
+
+OpenEngine = Callable[..., Engine]
+
+
+@pytest.fixture
+def opened(database_settings: Settings) -> Iterator[OpenEngine]:
+    """Opens engines on the test's database, with settings changed as asked."""
+    with ExitStack() as engines:
+
+        def open_changed(**changes: Any) -> Engine:
+            engine = open_engine(with_postgres(database_settings, **changes))
+            engines.callback(engine.dispose)
+            return engine
+
+        yield open_changed
+
+
+@pytest.fixture
+def engine(opened: OpenEngine) -> Engine:
+    return opened()
+
+
+def test_without_an_address_the_way_out_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"onex stack up.*ONEX_POSTGRES_URL"):
+        open_engine(Settings.model_construct())
+
+
+def test_an_address_that_cannot_be_parsed_is_shown_without_its_password() -> None:
+    settings = with_url(Settings.model_construct(), "postgresql://me:s3cret@host:port/onex")
+    with pytest.raises(ConfigurationError) as caught:
+        open_engine(settings)
+    assert "me:***@host:port" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "scheme", ["postgresql", "postgresql+psycopg2", "postgresql+asyncpg", "postgresql+psycopg"]
+)
+def test_every_spelling_of_the_address_means_psycopg_3(scheme: str) -> None:
+    settings = with_url(Settings.model_construct(), f"{scheme}://me@host/onex")
+    assert open_engine(settings).url.drivername == "postgresql+psycopg"
+
+
+@pytest.mark.servers
+class TestOnAServer:
+    def test_sessions_are_utc_named_and_bounded(
+        self, opened: OpenEngine, breaker: CircuitBreaker
+    ) -> None:
+        engine = opened(application_name="fold", statement_timeout_seconds=7)
+        with transaction(engine, breaker) as cursor:
+
+            def shown(name: str) -> str:
+                return str(scalar(cursor, f"SHOW {name}"))
+
+            assert shown("timezone") == "UTC"
+            assert shown("application_name").startswith(f"fold {os.getpid()}.")
+            assert shown("statement_timeout") == "7s"
+            assert shown("lock_timeout") == "30s"
+
+    def test_options_in_the_address_stay_in_force(
+        self, opened: OpenEngine, database_url: str, breaker: CircuitBreaker
+    ) -> None:
+        sign = "&" if "?" in database_url else "?"
+        engine = opened(url=SecretStr(f"{database_url}{sign}options=-c%20work_mem%3D9MB"))
+        with transaction(engine, breaker) as cursor:
+            assert scalar(cursor, "SHOW work_mem") == "9MB"
+            assert scalar(cursor, "SHOW timezone") == "UTC"
+
+    def test_a_slow_statement_times_out(self, opened: OpenEngine, breaker: CircuitBreaker) -> None:
+        engine = opened(statement_timeout_seconds=0.1)
+        with (
+            pytest.raises(InfraTimeoutError, match="STATEMENT_TIMEOUT"),
+            transaction(engine, breaker) as cursor,
+        ):
+            cursor.execute("SELECT pg_sleep(30)")
+
+    def test_a_wait_for_a_lock_times_out(self, opened: OpenEngine, breaker: CircuitBreaker) -> None:
+        engine = opened(lock_timeout_seconds=0.1)
+        lock = "SELECT pg_advisory_xact_lock(1)"
+        with transaction(engine, breaker) as holder:
+            holder.execute(lock)
+            with (
+                pytest.raises(InfraTimeoutError, match="LOCK_TIMEOUT"),
+                transaction(engine, breaker) as other,
+            ):
+                other.execute(lock)
+
+    def test_an_exhausted_pool_names_its_size_as_the_way_out(
+        self, opened: OpenEngine, breaker: CircuitBreaker
+    ) -> None:
+        engine = opened(pool_size=1, connect_timeout_seconds=0.1)
+        with (
+            engine.connect(),
+            pytest.raises(InfraTimeoutError, match="ONEX_POSTGRES_POOL_SIZE"),
+            transaction(engine, breaker),
+        ):
+            pass
+
+    def test_a_cut_session_is_a_connection_error_and_the_next_call_works(
+        self, engine: Engine, breaker: CircuitBreaker
+    ) -> None:
+        with (
+            pytest.raises(InfraConnectionError, match="onex stack status"),
+            transaction(engine, breaker) as cursor,
+        ):
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        with transaction(engine, breaker) as cursor:
+            assert scalar(cursor, "SELECT 1") == 1
+
+    def test_a_session_cut_while_it_was_idle_goes_unnoticed(
+        self, engine: Engine, opened: OpenEngine, breaker: CircuitBreaker
+    ) -> None:
+        with transaction(engine, breaker) as cursor:
+            idle = scalar(cursor, "SELECT pg_backend_pid()")
+        with transaction(opened(), breaker) as other:
+            other.execute("SELECT pg_terminate_backend(%(pid)s, 5000)", {"pid": idle})
+        with transaction(engine, breaker) as cursor:
+            assert scalar(cursor, "SELECT pg_backend_pid()") != idle
+
+    def test_a_violated_constraint_passes_as_it_is_and_does_not_count(self, engine: Engine) -> None:
+        breaker = CircuitBreaker("postgresql", BreakerSettings(failure_threshold=1))
+        with pytest.raises(CheckViolation), transaction(engine, breaker) as cursor:
+            cursor.execute("CREATE TABLE one (x text CHECK (x <> 'topsecret'))")
+            cursor.execute("INSERT INTO one VALUES (%(x)s)", {"x": "topsecret"})
+        assert breaker.state == "CLOSED"
+
+    def test_the_loser_of_a_deadlock_is_told_to_run_again(
+        self, engine: Engine, breaker: CircuitBreaker
+    ) -> None:
+        with transaction(engine, breaker) as setup:
+            setup.execute("CREATE TABLE pair (x int PRIMARY KEY)")
+            setup.execute("INSERT INTO pair VALUES (1), (2)")
+        both_hold_one = threading.Barrier(2, timeout=10)
+        failures: list[InfraError] = []
+
+        def lock_in_order(*rows: int) -> None:
+            try:
+                with transaction(engine, breaker) as cursor:
+                    cursor.execute("SET LOCAL deadlock_timeout = '50ms'")
+                    lock = "SELECT x FROM pair WHERE x = %(x)s FOR UPDATE"
+                    cursor.execute(lock, {"x": rows[0]})
+                    both_hold_one.wait()
+                    cursor.execute(lock, {"x": rows[1]})
+            except InfraError as error:
+                failures.append(error)
+
+        rival = threading.Thread(target=lock_in_order, args=(2, 1))
+        rival.start()
+        lock_in_order(1, 2)
+        rival.join(timeout=10)
+        (loser,) = failures
+        assert type(loser) is InfraError
+        assert "run it again" in str(loser)
+
+    def test_copy_shares_the_transaction(self, engine: Engine, breaker: CircuitBreaker) -> None:
+        count = "SELECT count(*) FROM copied"
+        with transaction(engine, breaker) as setup:
+            setup.execute("CREATE TABLE copied (x int)")
+        with pytest.raises(ZeroDivisionError), transaction(engine, breaker) as cursor:
+            with cursor.copy("COPY copied FROM STDIN") as copy:
+                copy.write_row([1])
+            assert scalar(cursor, count) == 1
+            raise ZeroDivisionError
+        with transaction(engine, breaker) as cursor:
+            assert scalar(cursor, count) == 0
+
+    def test_a_stream_keeps_one_snapshot_and_fetches_piece_by_piece(
+        self, engine: Engine, opened: OpenEngine, breaker: CircuitBreaker
+    ) -> None:
+        with transaction(engine, breaker) as setup:
+            setup.execute("CREATE TABLE many AS SELECT x FROM generate_series(1, 5000) AS x")
+        rows = stream(engine, breaker, "SELECT x FROM many WHERE x > %(low)s", {"low": 10}, 100)
+        first = next(rows)
+        with transaction(opened(), breaker) as other:
+            other.execute("DELETE FROM many")
+        assert 1 + sum(1 for _ in rows) == 4990
+        assert first.x == 11
+
+    def test_streamed_rows_come_while_the_server_makes_the_rest(
+        self, engine: Engine, breaker: CircuitBreaker
+    ) -> None:
+        rows_of = "SELECT x FROM generate_series(1, %(last)s) AS x"
+        with transaction(engine, breaker) as cursor:
+            with streamed(cursor, rows_of, {"last": 1000}, 100) as rows:
+                assert list(rows) == [(x,) for x in range(1, 1001)]
+            assert fetch_one(cursor, "SELECT 1 AS one").one == 1
+        with transaction(engine, breaker) as cursor:
+            # Hours of rows: nobody can wait for the last.
+            slow = "SELECT x, repeat('x', 10000), pg_sleep(0.01) FROM generate_series(1, 999999) x"
+            with streamed(cursor, slow, {}, 10) as rows:
+                assert next(rows)[0] == 1
+            cursor.connection.rollback()
+            assert fetch_one(cursor, "SELECT 2 AS two").two == 2
+
+
+def test_an_absent_server_opens_the_breaker_and_no_error_shows_the_password() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        settings = with_url(
+            Settings.model_construct(), f"postgresql://me:s3cret@127.0.0.1:{port}/onex"
+        )
+        engine = open_engine(settings)
+        breaker = CircuitBreaker("postgresql", BreakerSettings(failure_threshold=2))
+        for expected in (InfraConnectionError, InfraConnectionError, InfraUnavailableError):
+            with pytest.raises(expected) as caught, transaction(engine, breaker):
+                pass
+            assert "s3cret" not in str(caught.value)
+    assert breaker.state == "OPEN"
+
+
+def test_an_open_breaker_does_not_run_the_block(breaker: CircuitBreaker) -> None:
+    for _ in range(BreakerSettings().failure_threshold):
+        with pytest.raises(InfraConnectionError), translated(breaker):
+            raise InfraConnectionError("down")
+    ran = False
+    with pytest.raises(InfraUnavailableError), translated(breaker):
+        ran = True
+    assert not ran

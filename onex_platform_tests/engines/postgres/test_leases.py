@@ -1,0 +1,316 @@
+"""Leases on a real PostgreSQL: who has one keeps it while it lives, and nobody commits without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+
+import psutil
+import pytest
+
+from onex_platform.base.environment import child_environment
+from onex_platform.base.errors import InfraError
+from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.settings import PipelineSettings, Settings, address_variables
+from onex_platform.engines.postgres.database import Engine, fenced, open_engine, transaction
+from onex_platform.engines.postgres.leases import (
+    LeaseKeeper,
+    LeaseLostError,
+    end_expired,
+    end_forgotten,
+    leases_of_runs,
+    living,
+    open_keeper,
+    open_leases,
+)
+from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.stack.processes import wait_until
+
+pytestmark = pytest.mark.servers
+
+SECONDS = 1.0
+NAME = "registration.drain"
+
+
+@pytest.fixture
+def settings(database_settings: Settings) -> Settings:
+    migrate(database_settings)
+    return database_settings.model_copy(
+        update={"pipeline": PipelineSettings(lease_seconds=SECONDS)}
+    )
+
+
+@pytest.fixture
+def breaker() -> CircuitBreaker:
+    return CircuitBreaker("test")
+
+
+@pytest.fixture
+def engine(settings: Settings) -> Iterator[Engine]:
+    engine = open_engine(settings)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def keeper_of(settings: Settings) -> Iterator[Callable[[], LeaseKeeper]]:
+    """A keeper for each owner; all are closed after the test."""
+    with ExitStack() as opened:
+        yield lambda: opened.enter_context(open_keeper(settings))
+
+
+def expire(engine: Engine, breaker: CircuitBreaker, number: int) -> None:
+    """Let a lease have been renewed too long ago."""
+    with transaction(engine, breaker) as cursor:
+        cursor.execute(
+            "UPDATE leases SET expires_at = clock_timestamp() - interval '1 second'"
+            " WHERE number = %s",
+            [number],
+        )
+
+
+def test_one_works_and_the_next_takes_over_when_it_ends(
+    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+) -> None:
+    first = keeper_of().claim(NAME, exclusive=True)
+    second = keeper_of().claim(NAME, exclusive=True, run_id="r")
+    assert second.number > first.number
+    assert first.take()
+    assert first.take()  # it has it
+    assert not second.take()
+    assert first.heir() is None
+    second.stand_by()
+    heir = first.heir()
+    assert heir is not None
+    assert (heir.number, heir.run_id, heir.process) == (second.number, "r", os.getpid())
+    first.end("handed_over")
+    assert second.take()
+    [left] = living(engine, breaker, NAME)
+    assert left.number == second.number
+
+
+def test_other_names_and_shared_leases_do_not_wait(keeper_of: Callable[[], LeaseKeeper]) -> None:
+    keeper = keeper_of()
+    assert keeper.claim(NAME, exclusive=True).take()
+    assert keeper.claim("other.drain", exclusive=True).take()
+    shared = [keeper.claim("compact_pages", exclusive=False) for _ in range(2)]
+    assert [lease.is_lost for lease in shared] == [False, False]
+
+
+def test_of_several_that_stand_by_the_last_is_the_heir(
+    keeper_of: Callable[[], LeaseKeeper],
+) -> None:
+    keeper = keeper_of()
+    holder, *others = [keeper.claim(NAME, exclusive=True) for _ in range(3)]
+    holder.take()
+    for lease in others:
+        lease.stand_by()
+    heir = holder.heir()
+    assert heir is not None
+    assert heir.number == others[-1].number
+
+
+def test_a_lease_is_renewed_while_its_owner_is_busy(
+    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+) -> None:
+    lease = keeper_of().claim(NAME, exclusive=True)
+    assert lease.take()
+    with transaction(engine, breaker) as cursor:
+        cursor.execute("SELECT pg_sleep(%s)", [1.5 * SECONDS])
+    assert [record.number for record in living(engine, breaker, NAME)] == [lease.number]
+    until = time.monotonic() + 1.5 * SECONDS
+    while time.monotonic() < until:  # computing, without a pause
+        sum(range(1000))
+    assert [record.number for record in living(engine, breaker, NAME)] == [lease.number]
+    lease.require()
+
+
+def test_whoever_lost_a_lease_is_told_and_can_not_commit(
+    settings: Settings,
+    keeper_of: Callable[[], LeaseKeeper],
+    engine: Engine,
+    breaker: CircuitBreaker,
+) -> None:
+    late = keeper_of().claim(NAME, exclusive=True)
+    assert late.take()
+    own = fenced(engine, late.fence)
+    insert = "INSERT INTO fold_cursors (domain, position) VALUES (%s, 0)"
+    with transaction(own, breaker) as cursor:
+        cursor.execute(insert, ["before"])
+    # As after a stop of its process: nothing was renewed, and somebody else has taken over.
+    with transaction(engine, breaker) as cursor:
+        cursor.execute("SELECT FROM leases WHERE number = %s FOR UPDATE", [late.number])
+        cursor.execute(
+            "UPDATE leases SET expires_at = clock_timestamp() - interval '1 second',"
+            " ended_at = clock_timestamp(), ending = 'expired' WHERE number = %s",
+            [late.number],
+        )
+    assert keeper_of().claim(NAME, exclusive=True).take()
+    with (
+        pytest.raises(LeaseLostError, match="somebody else has it"),
+        transaction(own, breaker) as cursor,
+    ):
+        cursor.execute(insert, ["after"])
+    with transaction(own, breaker) as cursor:  # reading is no commit
+        rows = cursor.execute("SELECT domain FROM fold_cursors").fetchall()
+    assert rows == [("before",)]
+    assert wait_until(lambda: late.is_lost, 5)
+    with pytest.raises(LeaseLostError):
+        late.require()
+
+
+def test_a_commit_under_way_is_waited_for(
+    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+) -> None:
+    slow = keeper_of().claim(NAME, exclusive=True)
+    assert slow.take()
+    rival = keeper_of().claim(NAME, exclusive=True)
+    with transaction(engine, breaker) as cursor:
+        slow.fence(cursor)  # from here on until the commit, nobody ends it
+        with pytest.raises(InfraError), transaction(engine, breaker) as other:
+            other.execute("SET LOCAL lock_timeout = '100ms'")
+            other.execute("UPDATE leases SET ended_at = now(), ending = 'expired'")
+        assert not rival.take()
+
+
+def test_an_expired_lease_that_nobody_took_goes_on(
+    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+) -> None:
+    lease = keeper_of().claim(NAME, exclusive=True)
+    lease.take()
+    expire(engine, breaker, lease.number)
+    assert wait_until(lambda: len(living(engine, breaker, NAME)) == 1, 5)
+    lease.require()
+
+
+def test_a_clock_that_is_an_hour_off_neither_loses_nor_steals_a_lease(
+    keeper_of: Callable[[], LeaseKeeper],
+    engine: Engine,
+    breaker: CircuitBreaker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = keeper_of().claim(NAME, exclusive=True)
+    right.take()
+    real = time.time
+    for hours in (-1, 1):
+        monkeypatch.setattr(time, "time", lambda shift=hours: real() + 3600 * shift)
+        wrong = keeper_of().claim(NAME, exclusive=True)
+        assert not wrong.take()
+        time.sleep(1.5 * SECONDS)  # both are renewed meanwhile
+        assert not wrong.take()
+        right.require()
+        wrong.require()
+        wrong.end()
+    assert [record.number for record in living(engine, breaker, NAME)] == [right.number]
+
+
+_OWNER = """
+import sys, time
+from onex_platform import faults
+from onex_platform.engines.postgres.leases import open_keeper
+from onex_platform.engines.postgres.database import fenced, open_engine, transaction
+from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.settings import load_settings
+
+settings = load_settings()
+with open_keeper(settings) as keeper:
+    if sys.argv[1] != "-":
+        faults.arm(sys.argv[1])
+    lease = keeper.claim("registration.drain", exclusive=True, run_id="owner")
+    assert lease.take()
+    if len(sys.argv) > 2:
+        engine = fenced(open_engine(settings), lease.fence)
+        with transaction(engine, CircuitBreaker("owner")) as cursor:
+            cursor.execute("INSERT INTO fold_cursors (domain, position) VALUES ('locked', 0)")
+            print("inside", flush=True)
+            time.sleep(60)
+    lease.end()
+"""
+
+
+def owner(settings: Settings, *arguments: str) -> psutil.Popen:
+    """A process that takes the lease."""
+    variables = {**address_variables(settings), "ONEX_PIPELINE_LEASE_SECONDS": str(SECONDS)}
+    return psutil.Popen(
+        [sys.executable, "-c", _OWNER, *arguments],
+        env=child_environment(variables),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("effect", ["leases.claim", "leases.take", "leases.end"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_owner_killed_at_any_effect_is_succeeded(
+    settings: Settings, keeper_of: Callable[[], LeaseKeeper], moment: str, effect: str
+) -> None:
+    killed = owner(settings, f"{moment}:{effect}")
+    assert killed.wait(60) == -signal.SIGKILL
+    lease = keeper_of().claim(NAME, exclusive=True)
+    assert wait_until(lease.take, 10)
+
+
+def test_an_owner_stopped_inside_a_transaction_loses_its_locks(
+    settings: Settings,
+    keeper_of: Callable[[], LeaseKeeper],
+    engine: Engine,
+    breaker: CircuitBreaker,
+) -> None:
+    stopped = owner(settings, "-", "stays")
+    try:
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == "inside\n"
+        stopped.suspend()
+        lease = keeper_of().claim(NAME, exclusive=True)
+        assert wait_until(lease.take, 10)
+        with transaction(fenced(engine, lease.fence), breaker) as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '1s'")
+            cursor.execute("INSERT INTO fold_cursors (domain, position) VALUES ('locked', 1)")
+        [record] = leases_of_runs(engine, breaker, ["owner"])["owner"]
+        assert (record.ending, record.lives) == ("expired", False)
+    finally:
+        stopped.kill()
+        stopped.wait()
+
+
+def test_what_a_run_no_longer_renews_is_ended_for_it(
+    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+) -> None:
+    keeper = keeper_of()
+    lease = keeper.claim("compact_pages", exclusive=False, run_id="r")
+    assert not end_expired(engine, breaker, "r")  # it lives
+    keeper.drop(lease)  # as if its process had died
+    expire(engine, breaker, lease.number)
+    [open_lease] = open_leases(engine, breaker, "compact_pages")
+    assert not open_lease.lives
+    end_forgotten(engine, breaker, timedelta(hours=1))
+    assert len(open_leases(engine, breaker)) == 1
+    assert end_expired(engine, breaker, "r")
+    assert open_leases(engine, breaker) == []
+
+
+def test_forgotten_leases_are_ended_after_a_while(
+    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+) -> None:
+    keeper = keeper_of()
+    lease = keeper.claim(NAME, exclusive=True)
+    keeper.drop(lease)
+    expire(engine, breaker, lease.number)
+    end_forgotten(engine, breaker, timedelta())
+    assert open_leases(engine, breaker) == []
+
+
+def test_a_closed_keeper_has_given_everything_back(
+    settings: Settings, engine: Engine, breaker: CircuitBreaker
+) -> None:
+    with open_keeper(settings) as keeper:
+        keeper.claim(NAME, exclusive=True).take()
+        keeper.claim("compact_pages", exclusive=False)
+        assert len(living(engine, breaker)) == 2
+    assert open_leases(engine, breaker) == []

@@ -1,0 +1,186 @@
+"""An event that Kafka refuses holds up its own node, in order, and nobody else."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from uuid import UUID, uuid4
+
+import pytest
+
+from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
+from onex_platform.engines.kafka.topic_admin import TopicLayout, create
+from onex_platform.engines.postgres.database import transaction
+from onex_platform.projections.write import outbox
+from onex_platform.snapshots.publish import relay as relays
+from onex_platform.snapshots.publish.held_events import no_event_is_held_back
+from onex_platform.snapshots.publish.relay import OutboxRelay
+from onex_platform.topics import alarms
+from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.events import Kind, event, number_id
+from onex_platform_tests.support.snapshot_registry import Registry
+from onex_platform_tests.support.stored_rows import queue_events
+
+pytestmark = pytest.mark.servers
+
+ERRORS = load_catalogue().for_kind(Kind.ERROR_DETECTED).topic
+SICK = 3
+
+
+@pytest.fixture
+def topic(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """One partition for all events, which takes small ones only, and few of them at once."""
+    name = f"test.{uuid4().hex}"
+    with open_admin(registry.settings) as admin:
+        create(admin, [TopicLayout(name, 1, 1, {"max.message.bytes": "1100"})])
+    everything = SimpleNamespace(for_kind=lambda kind: SimpleNamespace(topic=name))
+    monkeypatch.setattr(relays, "load_catalogue", lambda: everything)
+    return name
+
+
+def queue(registry: Registry, *events: tuple[int, int, bool]) -> None:
+    """Events as (node, number, whether it is too large)."""
+    facts = [
+        replace(
+            event(
+                Kind.NODE_ACCEPTED,
+                number,
+                event_id=number_id(number),
+                node=number_id(node),
+                # Of random text, which can't be compressed.
+                reason=secrets.token_hex(510) if large else "fine",
+            )
+        )
+        for node, number, large in events
+    ]
+    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        queue_events(cursor, facts)
+
+
+def published(registry: Registry, topic: str) -> dict[UUID, list[UUID]]:
+    """What readers have of each node, in order, repetitions left out: the last one counts."""
+    found: dict[UUID, dict[UUID, None]] = {}
+    for message in read_to_end(registry.settings, [topic]):
+        envelope = json.loads(message.value() or b"")
+        ids = found.setdefault(UUID(envelope["payload"]["node_id"]), {})
+        ids.pop(UUID(envelope["event_id"]), None)
+        ids[UUID(envelope["event_id"])] = None
+    return {node: list(ids) for node, ids in found.items()}
+
+
+def held(relay: OutboxRelay) -> list[outbox.Held]:
+    with transaction(relay.engine, relay.breaker) as cursor:
+        return outbox.held(cursor, relay.domain)
+
+
+def due_again(registry: Registry) -> None:
+    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        cursor.execute("UPDATE held_publications SET next_try_at = now() - interval '1 s'")
+
+
+@pytest.mark.parametrize("batch_records", [1000, 3])
+def test_a_refused_event_holds_up_its_own_node_in_order_and_nobody_else(
+    registry: Registry, topic: str, batch_records: int
+) -> None:
+    events = [
+        (node, 100 * node + n, node == SICK and n == 2) for n in range(4) for node in range(9)
+    ]
+    queue(registry, *events)
+    errors = end_positions(registry.settings, [ERRORS])
+    with registry.relay(batch_records=batch_records) as relay:
+        account = relay.publish_pending()
+        assert (account.events, account.held) == (34, [str(number_id(SICK))])
+        assert published(registry, topic) == {
+            number_id(node): [number_id(100 * node + n) for n in range(2 if node == SICK else 4)]
+            for node in range(9)
+        } | {number_id(SICK): published(registry, topic)[number_id(SICK)]}
+        [waits] = held(relay)
+        assert (waits.entity_id, waits.event_id) == (number_id(SICK), number_id(302))
+        assert (waits.events, waits.attempts) == (2, 1)
+        assert "size" in waits.error.lower()
+        # It is told once; meanwhile nothing waits, and what comes new passes it by.
+        told = [
+            json.loads(m.value() or b"") for m in read_to_end(registry.settings, [ERRORS], errors)
+        ]
+        [alarm] = [t for t in told if t["payload"]["context"].get("node") == str(number_id(SICK))]
+        assert alarm["payload"]["error_code"] == "PUBLICATION_HELD"
+        assert relay.waiting() == (0, 0)
+        queue(registry, (1, 150, False), (SICK, 350, False))
+        assert relay.publish_pending().events == 1
+        verdict = no_event_is_held_back(
+            relay.engine, relay.breaker, relay.domain, datetime.now(UTC)
+        )
+        assert not verdict.passed
+        assert (verdict.metadata["held nodes"], verdict.metadata["held events"]) == (1, 3)
+        # Still refused, it waits longer.
+        due_again(registry)
+        assert relay.publish_pending().held == [str(number_id(SICK))]
+        assert held(relay)[0].attempts == 2
+        # The topic takes larger ones now: all that waited follows, in its order.
+        with open_admin(registry.settings) as admin:
+            _allow(admin, topic)
+        due_again(registry)
+        assert relay.publish_pending().events == 3
+        assert published(registry, topic)[number_id(SICK)] == [
+            number_id(n) for n in (300, 301, 302, 303, 350)
+        ]
+        assert held(relay) == []
+        assert no_event_is_held_back(
+            relay.engine, relay.breaker, relay.domain, datetime.now(UTC)
+        ).passed
+
+
+def _allow(admin: object, topic: str) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entry = ConfigEntry("max.message.bytes", "1000000", incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([change]).values():  # type: ignore[attr-defined]
+        future.result(10)
+
+
+def test_an_event_that_can_t_be_written_holds_up_its_own_node_as_well(
+    registry: Registry, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue(registry, *((node, node, False) for node in range(4)))
+    made = OutboxRelay._to_record
+
+    def to_record(relay: OutboxRelay, entry: object) -> object:
+        if entry.entity_id == number_id(2):  # type: ignore[attr-defined]
+            raise KeyError("nobody knows it")
+        return made(relay, entry)
+
+    with registry.relay() as relay:
+        with monkeypatch.context() as patch:
+            patch.setattr(OutboxRelay, "_to_record", to_record)
+            account = relay.publish_pending()
+        assert (account.events, account.held) == (3, [str(number_id(2))])
+        assert held(relay)[0].error == "KeyError: 'nobody knows it'"
+        due_again(registry)
+        assert relay.publish_pending().events == 1
+        assert held(relay) == []
+
+
+def test_a_node_that_could_not_be_told_of_is_told_of_with_the_next_attempt(
+    registry: Registry, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onex_platform.base.errors import InfraTimeoutError
+
+    def fail(*_: object) -> int:
+        raise InfraTimeoutError("The broker sleeps.")
+
+    queue(registry, (1, 1, True))
+    with registry.relay() as relay:
+        with monkeypatch.context() as patch:
+            patch.setattr(alarms, "raise_alarms", fail)
+            assert relay.publish_pending().held == [str(number_id(1))]
+        with transaction(relay.engine, relay.breaker) as cursor:
+            assert len(outbox.held(cursor, relay.domain, untold=True)) == 1
+        due_again(registry)
+        relay.publish_pending()
+        with transaction(relay.engine, relay.breaker) as cursor:
+            assert outbox.held(cursor, relay.domain, untold=True) == []
