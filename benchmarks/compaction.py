@@ -37,7 +37,6 @@ from onex_platform.base.settings import PagesSettings, SparkSettings, load_setti
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.order import POSITIONS_PER_MILLISECOND, moment_of
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, open_archive
@@ -68,7 +67,7 @@ def main(pages: int, events: int) -> None:
         url = archive.store.url
         write = partial(write_page, url, archive.buckets, events)
         written = list(pool.map(write, range(pages), chunksize=50))
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             insert_pages(cursor, written)
         below = max(page.metadata.max_position for page in written) + 1
         groups = plan(archive, below)

@@ -28,7 +28,6 @@ from onex_platform.deadlines import overdue
 from onex_platform.deadlines.scan import is_due, scan
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.ingest.archive import PageArchive, open_archive
 
@@ -61,7 +60,7 @@ class Registry:
     rows: int
 
     def execute(self, *statements: str, **parameters: object) -> None:
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             for statement in statements:
                 cursor.execute(statement, parameters or None)
 
@@ -77,7 +76,7 @@ class Registry:
             now=NOW,
             long_ago=NOW - timedelta(days=1),
         )
-        with self.archive.engine.connect() as connection:
+        with self.archive.database.engine.connect() as connection:
             free = connection.execution_options(isolation_level="AUTOCOMMIT")
             free.exec_driver_sql("VACUUM ANALYZE")
 
@@ -90,7 +89,7 @@ class Registry:
     def find(self) -> int:
         found, place = 0, overdue.BEGINNING
         while True:
-            with transaction(self.archive.engine, self.archive.breaker) as cursor:
+            with self.archive.database.transaction() as cursor:
                 page = overdue.read_page(
                     cursor, self.archive.domain, KIND, NOW, place, LIMITS.batch_rows, ACK_WINDOW
                 )
@@ -108,7 +107,7 @@ class Registry:
             "limit": LIMITS.batch_rows,
         }
         query = f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {overdue.keys_query(KIND)}"
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             return "\n".join(line for (line,) in cursor.execute(query, parameters))
 
 

@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 
 from onex_platform.base.settings import Settings
 from onex_platform.domain.deadlines import Durations
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.admission.admit import admit_records
 from onex_platform.ingest.archive import PageArchive, input_topics, intake_rules
 from onex_platform.ingest.event_schema import buckets_of
@@ -90,7 +89,7 @@ def load_index(path: Path) -> list[StoredPage]:
 
 def enter(archive: PageArchive, pages: list[StoredPage]) -> None:
     """Make the pages the archive's log."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         insert_pages(cursor, pages)
         end = max(page.metadata.end_time for page in pages) + timedelta(seconds=1)
         head = end.replace(microsecond=0)

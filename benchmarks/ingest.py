@@ -40,7 +40,6 @@ from onex_platform.engines.kafka.clients import (
     open_producer,
     produce_all,
 )
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, input_topics, intake_rules, open_archive
 from onex_platform.ingest.cuts import cut_job
@@ -183,7 +182,7 @@ def _job(archive: PageArchive, cut: Cut, now: datetime) -> cut_job.IngestJob:
 
 def _forget(archive: PageArchive) -> None:
     """Let the log begin anew."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute(
             "TRUNCATE logs, pages, log_cuts, cut_ranges, consumer_cursors, event_ledger,"
             " parked_records CASCADE"

@@ -34,7 +34,7 @@ import click
 
 from onex_platform import stack
 from onex_platform.base.environment import child_environment
-from onex_platform.base.resilience import shared_breaker
+from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import (
@@ -43,7 +43,7 @@ from onex_platform.engines.kafka.clients import (
     open_producer,
     produce_all,
 )
-from onex_platform.engines.postgres.database import open_engine, transaction
+from onex_platform.engines.postgres.database import Database, open_engine
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, living
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
@@ -86,8 +86,8 @@ def _floor(trial: Trial) -> list[float]:
     """Produce, consume, upsert, produce, one event at a time."""
     settings = trial.settings
     topic = load_catalogue().for_kind(EnumEventKind.NODE_INTROSPECTION).topic
-    engine, breaker = open_engine(settings), shared_breaker("PostgreSQL", settings.breaker)
-    with transaction(engine, breaker) as cursor:
+    database = Database(open_engine(settings), CircuitBreaker("PostgreSQL"))
+    with database.transaction() as cursor:
         cursor.execute("CREATE TABLE floor_rows (id uuid PRIMARY KEY, value bytea)")
     seconds = []
     with (
@@ -102,7 +102,7 @@ def _floor(trial: Trial) -> list[float]:
             produce_all(producer, [record])
             while (message := consumer.poll(1)) is None or message.error() is not None:
                 pass
-            with transaction(engine, breaker) as cursor:
+            with database.transaction() as cursor:
                 cursor.execute(
                     "INSERT INTO floor_rows VALUES (%s, %s)"
                     " ON CONFLICT (id) DO UPDATE SET value = excluded.value",
@@ -110,7 +110,7 @@ def _floor(trial: Trial) -> list[float]:
                 )
             produce_all(producer, [KafkaRecord(snapshot_topic(), record.value, str(node))])
             seconds.append(time.time() - began)
-    engine.dispose()
+    database.engine.dispose()
     return seconds
 
 
@@ -255,9 +255,7 @@ def _following(trial: Trial) -> Iterator[None]:
 
 def _holder(archive: PageArchive) -> int | None:
     """The number of the lease of whoever works."""
-    leases: Sequence[LeaseRecord] = living(
-        archive.engine, archive.breaker, draining_lease(archive.domain)
-    )
+    leases: Sequence[LeaseRecord] = living(archive.database, draining_lease(archive.domain))
     return next((lease.number for lease in leases if lease.taken_at is not None), None)
 
 

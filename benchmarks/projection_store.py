@@ -40,14 +40,18 @@ from sqlalchemy import MetaData, Table, make_url
 from sqlalchemy.dialects.postgresql import insert
 
 from onex_platform import stack
-from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings, load_settings
 from onex_platform.domain.batch import RowChange
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.payloads import ModelNodeCapabilities
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumOutcome, EnumRegistrationState
-from onex_platform.engines.postgres.database import Engine, copy_rows, open_engine, transaction
+from onex_platform.engines.postgres.database import (
+    Database,
+    copy_rows,
+    open_database,
+    open_engine,
+)
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.projections.write.projector import ProjectionBatch, ProjectorRegistration
 from onex_platform.projections.write.staged_batch import Given
@@ -71,16 +75,15 @@ class Seconds(NamedTuple):
 
 @dataclass
 class Bench:
-    """The engine, the projector, and how far the log is folded."""
+    """The database, the projector, and how far the log is folded."""
 
-    engine: Engine
+    database: Database
     projector: ProjectorRegistration
-    breaker: CircuitBreaker
     position: int = 0
 
     def cpu_seconds(self) -> float:
         """What this process and its server session, if that is on this machine, have computed."""
-        with self.engine.connect() as connection:
+        with self.database.engine.connect() as connection:
             backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         try:
             session = psutil.Process(backend)
@@ -90,7 +93,9 @@ class Bench:
         return time.process_time() + (times.user + times.system if times else 0)
 
     def administer(self, *statements: str) -> None:
-        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with self.database.engine.connect().execution_options(
+            isolation_level="AUTOCOMMIT"
+        ) as connection:
             for statement in statements:
                 connection.exec_driver_sql(statement)
 
@@ -157,7 +162,7 @@ def upsert(table: str, columns: tuple[str, ...], staged: str) -> str:
 
 
 def bare(bench: Bench, changes: list[RowChange]) -> None:
-    with transaction(bench.engine, bench.breaker) as cursor:
+    with bench.database.transaction() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE staged (LIKE {BARE}) ON COMMIT DROP")
         cursor.execute("ALTER TABLE staged ALTER row_version SET DEFAULT 1")
         copy_rows(cursor, "staged", WIDE_COLUMNS, (wide_values(change.row) for change in changes))
@@ -167,7 +172,7 @@ def bare(bench: Bench, changes: list[RowChange]) -> None:
 def heartbeats_in_one_table(bench: Bench, changes: list[RowChange]) -> None:
     columns = ", ".join(LIVENESS_COLUMNS)
     changed = ", ".join(f"{name} = s.{name}" for name in LIVENESS_COLUMNS if name not in KEY)
-    with transaction(bench.engine, bench.breaker) as cursor:
+    with bench.database.transaction() as cursor:
         cursor.execute(
             f"CREATE TEMPORARY TABLE staged ON COMMIT DROP AS SELECT {columns}"  # noqa: S608
             " FROM registration_liveness WITH NO DATA"
@@ -181,7 +186,7 @@ def heartbeats_in_one_table(bench: Bench, changes: list[RowChange]) -> None:
 
 
 def prepare_executemany(bench: Bench) -> Callable[[list[RowChange]], None]:
-    table = Table(MANY, MetaData(), autoload_with=bench.engine)
+    table = Table(MANY, MetaData(), autoload_with=bench.database.engine)
     statement = insert(table)
     statement = statement.on_conflict_do_update(
         index_elements=KEY,
@@ -189,7 +194,7 @@ def prepare_executemany(bench: Bench) -> Callable[[list[RowChange]], None]:
     )
 
     def run(changes: list[RowChange]) -> None:
-        with bench.engine.begin() as connection:
+        with bench.database.engine.begin() as connection:
             connection.execute(statement, as_parameters(changes))
 
     return run
@@ -341,11 +346,10 @@ def main(rows: int, table_rows: tuple[int, ...], rounds: int) -> None:
     for size in table_rows:
         with scratch_database() as settings:
             migrate(settings)
-            engine, breaker = open_engine(settings), CircuitBreaker("postgresql")
-            bench = Bench(engine, ProjectorRegistration(engine, settings, breaker), breaker)
-            fill(bench, size)
-            report(rows, size, measure(bench, rows, size, rounds))
-            engine.dispose()
+            with open_database(settings) as database:
+                bench = Bench(database, ProjectorRegistration(database, settings))
+                fill(bench, size)
+                report(rows, size, measure(bench, rows, size, rounds))
 
 
 if __name__ == "__main__":

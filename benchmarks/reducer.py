@@ -51,7 +51,6 @@ from benchmarks.measuring import Figures
 from onex_platform import stack
 from onex_platform.base.settings import PagesSettings, Settings, SparkSettings, load_settings
 from onex_platform.domain.batch import replay
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, open_archive
@@ -117,7 +116,7 @@ def with_spark(place: Place) -> Figures:
         figures.warm("fold", place.rounds, lambda: into_nothing(fold()))
         place.keep("fold", fold().toArrow().cast(STATE_SCHEMA))
         _batches(place, archive, spark, figures)
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
         place.keep("batch", to_table(reader.iter_all(place.domain, include_deregistered=True)))
     return figures
 
@@ -144,7 +143,7 @@ def _batches(place: Place, archive: PageArchive, spark: SparkSession, figures: F
 
 def _forget_rows(archive: PageArchive) -> None:
     """Put the fold back to the beginning of the log."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute(
             "TRUNCATE registration_projections, registration_liveness, outbox, batch_outcomes,"
             " illegal_events, fold_cursors"

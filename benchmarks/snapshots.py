@@ -47,7 +47,7 @@ from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka.clients import open_admin, open_producer
 from onex_platform.engines.kafka.topic_admin import create
 from onex_platform.engines.kafka.transactions import BULK_IN_TRANSACTIONS, Outgoing
-from onex_platform.engines.postgres.database import copy_rows, open_engine, streamed, transaction
+from onex_platform.engines.postgres.database import Database, copy_rows, open_engine, streamed
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.projections.write.projector import ProjectorRegistration
 from onex_platform.snapshots.publish.relay import open_relay
@@ -116,17 +116,15 @@ class Publishing:
 
     def __init__(self, settings: Settings, rows: int) -> None:
         self.settings, self.rows = settings, rows
-        self.engine, self.breaker = open_engine(settings), CircuitBreaker("PostgreSQL")
-        self.bench = Bench(
-            self.engine, ProjectorRegistration(self.engine, settings, self.breaker), self.breaker
-        )
+        self.database = Database(open_engine(settings), CircuitBreaker("PostgreSQL"))
+        self.bench = Bench(self.database, ProjectorRegistration(self.database, settings))
         fill_projections(self.bench, rows)
         self.bench.administer("VACUUM ANALYZE")
 
     def messages(self) -> list[Outgoing]:
         """What our own ways send, made beforehand."""
         with (
-            transaction(self.engine, self.breaker) as cursor,
+            self.database.transaction() as cursor,
             read_rows_after(cursor, REGISTRATION_DOMAIN, LOWEST, self.rows) as rows,
         ):
             return list(to_messages(rows))
@@ -156,7 +154,7 @@ class Publishing:
             "DROP TABLE IF EXISTS ready",
             "CREATE UNLOGGED TABLE ready (key text, version text, value text)",
         )
-        with transaction(self.engine, self.breaker) as cursor:
+        with self.database.transaction() as cursor:
             rows = ((key, headers[0][1], value) for key, value, headers in messages)
             copy_rows(cursor, "ready", dict.fromkeys(("key", "version", "value"), "text"), rows)
         self.bench.administer("VACUUM ANALYZE ready")
@@ -165,7 +163,7 @@ class Publishing:
             with streamed(turn.cursor, "SELECT key, version, value FROM ready", {}) as rows:
                 turn.send(rows)
 
-        with open_relay(self.settings, config, engine=self.engine) as relay:
+        with open_relay(self.settings, config, database=self.database) as relay:
             relay.writer.in_turn(lambda turn: None)
             return seconds(lambda: relay.writer.in_turn(send))
 
@@ -182,7 +180,7 @@ class Publishing:
             return Taken(taken.wall * share, taken.computed * share)
 
     def from_rows(self, config: ModelSnapshotTopicConfig) -> Taken:
-        with open_relay(self.settings, config, engine=self.engine) as relay:
+        with open_relay(self.settings, config, database=self.database) as relay:
             relay.writer.in_turn(lambda turn: None)  # opens the producer, as bare has it open
             return seconds(lambda: publish_everything(self.settings, relay.writer))
 
@@ -193,7 +191,7 @@ class Publishing:
             " SELECT domain, 'snapshot', entity_id, row_version FROM registration_projections",
             "VACUUM ANALYZE outbox",
         )
-        with open_relay(self.settings, config, engine=self.engine) as relay:
+        with open_relay(self.settings, config, database=self.database) as relay:
             relay.writer.in_turn(lambda turn: None)
             taken = seconds(relay.publish_pending)
         assert relay.publish_pending().published == 0
@@ -230,7 +228,7 @@ def publish_command(rows: int, warmup: int, rounds: int) -> None:
         for _ in range(warmup + rounds):
             for name in sample(list(ways), len(ways)):  # nobody always follows the same one
                 taken[name].append(ways[name](topics[name]))
-        contest.engine.dispose()
+        contest.database.engine.dispose()
     medians = {
         name: Taken(*map(statistics.median, zip(*rounds[warmup:], strict=True)))
         for name, rounds in taken.items()

@@ -14,10 +14,9 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.engines.postgres.database import Engine
+from onex_platform.engines.postgres.database import Database
 from onex_platform.engines.postgres.leases import (
     LeaseRecord,
     draining_lease,
@@ -95,15 +94,13 @@ class Registry(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
-    def engine(self) -> Engine: ...
-    @property
-    def breaker(self) -> CircuitBreaker: ...
+    def database(self) -> Database: ...
 
 
 def drainer(registry: Registry) -> LeaseRecord | None:
     """Who drains now: a run of Dagster's, or an `onex pipeline run`."""
     name = draining_lease(REGISTRATION_DOMAIN)
-    leases = living(registry.engine, registry.breaker, name)
+    leases = living(registry.database, name)
     return next((lease for lease in leases if lease.taken_at is not None), None)
 
 
@@ -140,7 +137,7 @@ def end_dead_runs(instance: dg.DagsterInstance, registry: Registry) -> list[str]
     runs = instance.get_run_records(dg.RunsFilter(statuses=_IN_FLIGHT))
     dead = _end_dead(instance, registry, runs, claim_at_once=False)
     # Of those, Dagster knew already that they are over; or they are none of its runs.
-    end_forgotten(registry.engine, registry.breaker, _FORGOTTEN)
+    end_forgotten(registry.database, _FORGOTTEN)
     return sorted(dead)
 
 
@@ -153,7 +150,7 @@ def _end_dead(
 ) -> set[str]:
     launched = [r for r in records if r.dagster_run.status is not dg.DagsterRunStatus.QUEUED]
     ids = [record.dagster_run.run_id for record in launched]
-    leases = leases_of_runs(registry.engine, registry.breaker, ids)
+    leases = leases_of_runs(registry.database, ids)
     dead = set()
     for record in launched:
         run, own = record.dagster_run, leases[record.dagster_run.run_id]
@@ -173,7 +170,7 @@ def _death(
     lost = [lease for lease in leases if lease.ending in (None, "expired")]
     if lost:
         is_open = any(lease.ended_at is None for lease in lost)
-        if is_open and not end_expired(registry.engine, registry.breaker, run_id):
+        if is_open and not end_expired(registry.database, run_id):
             return None
         last = lost[-1]
         return f"{last.owner} has not renewed its lease since {last.expires_at:%H:%M:%S} UTC."

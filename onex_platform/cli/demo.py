@@ -126,14 +126,14 @@ def _run_pipeline(settings: Settings) -> RegistryReport:
             lambda moment: _say(f"  {moment}"),
         )
         _say("Folding the whole log again, and reading the snapshot topic, to compare")
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
         topic = ModelSnapshotTopicConfig.default(settings.environment)
         return RegistryReport(
             account=account,
             lives=lives,
             states=reader.count_by_state(),
             proof=live_equals_replay(spark, archive),
-            snapshots=compare(settings, archive.engine, archive.breaker, topic),
+            snapshots=compare(settings, archive.database, topic),
         )
 
 

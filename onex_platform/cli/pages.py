@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from onex_platform.base.settings import load_settings
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest import losses
 from onex_platform.ingest.archive import PageArchive, open_archive
@@ -163,7 +162,7 @@ def _verified(archive: PageArchive, sample: int | None) -> PagesAccount:
 
 def _folded(archive: PageArchive) -> int:
     """The fold's cursor: below it, nothing is entered into the log any more."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         return fold_position(cursor, archive.domain)
 
 

@@ -83,7 +83,7 @@ def show_command(node: str, tenant: str | None) -> None:
     """Show what the topic says of a NODE, as JSON; exit code 1 if it says nothing."""
     with _relay() as relay:
         publisher = SnapshotPublisherRegistration(
-            relay.settings, relay.engine, relay.writer.config, relay.breaker
+            relay.settings, relay.database, relay.writer.config
         )
         found = publisher.get_latest_snapshot(entity_of(relay.settings, node, tenant))
     if found is None:

@@ -38,12 +38,7 @@ from onex_platform.deadlines.scan_state import prune_expiries, writing
 from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
-from onex_platform.engines.postgres.database import (
-    Cursor,
-    fetch_one,
-    session_lock_if_free,
-    transaction,
-)
+from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.inbox import submit
 
@@ -133,7 +128,7 @@ def _turn(archive: PageArchive) -> Iterator[bool]:
     """
     longest = timedelta(seconds=archive.settings.deadlines.turn_seconds)
     key = _lock_key(archive.domain)
-    with session_lock_if_free(archive.engine, archive.breaker, key) as held_for:
+    with archive.database.session_lock_if_free(key) as held_for:
         if held_for is not None and held_for > longest:
             get_logger(__name__).warning(
                 "deadlines.passing_a_stuck_scan", held_seconds=held_for.total_seconds()
@@ -157,7 +152,7 @@ def is_due(archive: PageArchive, now: datetime) -> bool:
     before, watch = _keep(archive, now)
     if not watch.may_judge(now):
         return False
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         last = fetch_one(cursor, _LAST_SCAN, {"domain": archive.domain})
         pause = timedelta(seconds=archive.settings.deadlines.rescan_seconds)
         rested = last.scanned_at is None or now - last.scanned_at >= pause
@@ -170,7 +165,7 @@ def is_due(archive: PageArchive, now: datetime) -> bool:
 
 def _has_work(archive: PageArchive, before: datetime) -> bool:
     """Whether something is overdue, or a hold has to be looked after."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         return fetch_one(cursor, _LAST_SCAN, {"domain": archive.domain}).unsettled or any(
             overdue.exists(cursor, archive.domain, kind, before) for kind in _KINDS
         )
@@ -190,7 +185,7 @@ def _keep(archive: PageArchive, now: datetime) -> tuple[datetime, Watch]:
 
 def _look(archive: PageArchive, now: datetime) -> tuple[datetime, Watch]:
     before = evident_until(archive, now)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         return before, look_at_watch(cursor, archive.domain, archive.settings, now)
 
 

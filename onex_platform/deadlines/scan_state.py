@@ -11,14 +11,14 @@ from uuid import UUID
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import DeadlinesSettings
-from onex_platform.engines.postgres.database import Cursor, fetch_one, transaction
+from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
 
 
 def writing(archive: PageArchive) -> AbstractContextManager[Cursor]:
     """A transaction of the clock's: one whose process is stopped inside keeps nobody for long."""
     seconds = archive.settings.deadlines.turn_seconds
-    return transaction(archive.engine, archive.breaker, idle_seconds=seconds)
+    return archive.database.transaction(idle_seconds=seconds)
 
 
 class HoldRecord(NamedTuple):
@@ -161,6 +161,6 @@ def prune_expiries(cursor: Cursor, domain: str, settings: DeadlinesSettings, now
 
 
 def _book(archive: PageArchive, query: str, shape: Any, parameters: dict[str, Any]) -> list[Any]:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         rows = cursor.execute(query, {"domain": archive.domain, **parameters})
         return [shape(*row) for row in rows]

@@ -9,16 +9,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from sqlalchemy import Engine
-
-from onex_platform.base.resilience import CircuitBreaker, shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka.clients import open_consumer
 from onex_platform.engines.kafka.topic_admin import KafkaSession, dated_by_senders, topic_ids
-from onex_platform.engines.postgres.database import Fence, fenced, open_engine, transaction
+from onex_platform.engines.postgres.database import Database, Fence, open_database
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.cuts.consistent_cut import (
     Cut,
@@ -60,8 +57,7 @@ class PageArchive:
 
     settings: Settings
     domain: str
-    engine: Engine
-    breaker: CircuitBreaker
+    database: Database
     index: PageIndex
     store: PageStore
     buckets: int
@@ -70,8 +66,8 @@ class PageArchive:
 
     def fenced(self, fence: Fence) -> PageArchive:
         """The same archive, for somebody whose transactions may be refused at their end."""
-        engine = fenced(self.engine, fence)
-        return replace(self, engine=engine, index=PageIndex(engine, self.breaker, self.domain))
+        database = self.database.fenced(fence)
+        return replace(self, database=database, index=PageIndex(database, self.domain))
 
     def topic_ids(self) -> TopicIds:
         """Which topics were read, and which there are now."""
@@ -130,7 +126,7 @@ class PageArchive:
             )
 
     def _ingest(self, spark: SparkSession, cut: Cut, *, whole: bool) -> Ingested:
-        with transaction(self.engine, self.breaker) as cursor:
+        with self.database.transaction() as cursor:
             inbox = waiting(cursor, self.domain, cut.instant, _FACTS_PER_CUT)
             floor = recall(cursor, self.domain).floor
         return ingest(spark, self._job(cut, floor, whole=whole), self.index, inbox)
@@ -154,17 +150,12 @@ class PageArchive:
 @contextmanager
 def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Iterator[PageArchive]:
     """The archive that the settings name, for the block."""
-    engine = open_engine(settings)
-    breaker = shared_breaker("PostgreSQL", settings.breaker)
-    try:
-        with KafkaSession(settings) as kafka:
-            index = PageIndex(engine, breaker, domain)
-            buckets = index.begin(settings.pages.buckets)
-            store = PageStore(store_url(settings))
-            pace = Pace(settings.pages.cut_events)
-            yield PageArchive(settings, domain, engine, breaker, index, store, buckets, kafka, pace)
-    finally:
-        engine.dispose()
+    with open_database(settings) as database, KafkaSession(settings) as kafka:
+        index = PageIndex(database, domain)
+        buckets = index.begin(settings.pages.buckets)
+        store = PageStore(store_url(settings))
+        pace = Pace(settings.pages.cut_events)
+        yield PageArchive(settings, domain, database, index, store, buckets, kafka, pace)
 
 
 def store_url(settings: Settings) -> str:

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.base.resilience import CircuitBreaker
-from onex_platform.engines.postgres.database import Cursor, Engine, fetch_one, transaction
+from onex_platform.engines.postgres.database import Cursor, Database, fetch_one
 
 
 class Recall(NamedTuple):
@@ -52,8 +51,7 @@ def enter_staged(cursor: Cursor, domain: str, table: str, batch_id: UUID) -> int
 
 
 def prune(
-    engine: Engine,
-    breaker: CircuitBreaker,
+    database: Database,
     domain: str,
     *,
     now: datetime,
@@ -71,7 +69,7 @@ def prune(
             f"retention of an input topic, {largest_retention / timedelta(days=1):g} days.",
             hint="Raise it above every input's retention, or shorten the retention.",
         )
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         floor = fetch_one(
             cursor,
             "INSERT INTO ledger_floors AS held (domain, pruned_before) VALUES (%s, %s)"
@@ -82,7 +80,7 @@ def prune(
         )
     forgotten = 0
     while True:
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             cursor.execute(
                 "DELETE FROM event_ledger WHERE ctid = ANY(ARRAY("
                 " SELECT ctid FROM event_ledger WHERE domain = %s AND reported_at < %s"

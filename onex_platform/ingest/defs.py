@@ -207,8 +207,7 @@ def _pruning(catalogue: Catalogue) -> dg.JobDefinition:
         """Forget the ids of events that no input topic can deliver again."""
         stays = [contract.longest_stay for contract in catalogue.registration_inputs()]
         forgotten = deduplication.prune(
-            archive.engine,
-            archive.breaker,
+            archive.database,
             archive.domain,
             now=datetime.now(UTC),
             keep=timedelta(days=archive.settings.registration.ledger_days),

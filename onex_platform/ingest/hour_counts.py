@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from onex_platform.domain.order import POSITIONS_PER_MILLISECOND, position_at
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 
 _HOUR = timedelta(hours=1)
@@ -34,7 +33,7 @@ def hour_counts(archive: PageArchive, start: datetime, end: datetime) -> dict[da
         start.astimezone(UTC) + number * _HOUR: HourCounts()
         for number in range((end - start) // _HOUR)
     }
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute(
             # A cut that ends on the hour belongs to the hour before.
             "WITH cuts AS ("

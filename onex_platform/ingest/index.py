@@ -13,17 +13,14 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
-from sqlalchemy import Engine
 
 from onex_platform.base.errors import ConfigurationError, OnexError
-from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import (
     Cursor,
+    Database,
     fetch_one,
     lift_statement_limit,
-    stream,
-    transaction,
 )
 from onex_platform.engines.postgres.staging import RowCounts
 from onex_platform.ingest import inbox
@@ -98,14 +95,13 @@ class RivalCutError(OnexError):
 class PageIndex:
     """The index of one domain's log."""
 
-    def __init__(self, engine: Engine, breaker: CircuitBreaker, domain: str) -> None:
+    def __init__(self, database: Database, domain: str) -> None:
         self.domain = domain
-        self._engine = engine
-        self._breaker = breaker
+        self._database = database
 
     def begin(self, buckets: int) -> int:
         """Make sure that the log exists; its number of buckets, which may not change any more."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             cursor.execute(
                 "INSERT INTO logs (domain, buckets, head) VALUES (%s, %s, %s)"
                 " ON CONFLICT (domain) DO NOTHING",
@@ -122,14 +118,14 @@ class PageIndex:
 
     def head(self) -> datetime:
         """Everything before this instant is in the log."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             cursor.execute("SELECT head FROM logs WHERE domain = %s", (self.domain,))
             row = cursor.fetchone()
         return BEGINNING if row is None else row.head.astimezone(UTC)
 
     def end_of_batch(self, start: int, events: int) -> int:
         """Where the cut ends with which so many events have come since `start`; else the head."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             row = fetch_one(
                 cursor,
                 "SELECT coalesce((SELECT instant FROM ("
@@ -143,13 +139,13 @@ class PageIndex:
 
     def cursors(self) -> dict[Place, int]:
         """The next offset of each input partition."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             offsets = consumer_offsets(cursor, self.domain)
         return {Place(*place): offset for place, offset in offsets.items()}
 
     def read_topics(self) -> dict[str, frozenset[UUID]]:
         """The ids of the topics that the cursors belong to, as far as they are known."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             return read_topics(cursor, self.domain)
 
     def pages(
@@ -159,9 +155,7 @@ class PageIndex:
         reasons: Iterable[EnumPageReason] = tuple(EnumPageReason),
     ) -> Iterator[StoredPage]:
         """The pages with positions from `start` on and below `end`, in order of position."""
-        rows = stream(
-            self._engine,
-            self._breaker,
+        rows = self._database.stream(
             "SELECT metadata, key, encoded_bytes, checksum FROM pages"
             " WHERE domain = %(domain)s AND replaced_at IS NULL"
             " AND max_position >= %(start)s AND min_position < %(end)s"
@@ -207,9 +201,7 @@ class PageIndex:
         return list(chosen.values())
 
     def _entries(self, which: str, values: dict[str, Any]) -> Iterator[PageEntry]:
-        rows = stream(
-            self._engine,
-            self._breaker,
+        rows = self._database.stream(
             "SELECT page_id, key, period, min_position, max_position, event_count,"  # noqa: S608
             " event_count - (metadata ->> 'decided')::bigint AS entered, encoded_bytes, checksum"
             f" FROM pages WHERE domain = %(domain)s AND replaced_at IS NULL AND {which}",
@@ -219,13 +211,13 @@ class PageIndex:
 
     def known(self, keys: list[str]) -> set[str]:
         """Of keys, those that a page has, part of the log or replaced."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             cursor.execute("SELECT key FROM pages WHERE key = ANY(%s)", (keys,))
             return {row.key for row in cursor}
 
     def live(self, page_ids: list[UUID]) -> set[UUID]:
         """Of pages, those that are part of the log now."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             cursor.execute(
                 "SELECT page_id FROM pages WHERE page_id = ANY(%s) AND replaced_at IS NULL",
                 (page_ids,),
@@ -234,7 +226,7 @@ class PageIndex:
 
     def replace(self, old: list[UUID], new: Iterable[StoredPage]) -> bool:
         """Put pages in the place of others; False, and nothing is changed, if one is replaced."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             # One order for everybody, so that rivals queue up instead of blocking each other.
             cursor.execute(
                 "SELECT FROM pages WHERE domain = %s AND page_id = ANY(%s)"
@@ -253,7 +245,7 @@ class PageIndex:
         While a rebuild or a proof runs, the period ends where it began: however long it takes, the
         pages that it reads stay.
         """
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             cursor.execute(
                 "SELECT page_id, key, encoded_bytes FROM pages WHERE domain = %(domain)s"
                 " AND replaced_at < least(now(), (SELECT min(started_at) FROM running_rebuilds"
@@ -265,7 +257,7 @@ class PageIndex:
 
     def forget(self, page_ids: list[UUID]) -> None:
         """Remove replaced pages from the index."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             cursor.execute(
                 "DELETE FROM pages WHERE replaced_at IS NOT NULL AND page_id = ANY(%s)",
                 (page_ids,),
@@ -286,7 +278,7 @@ class PageIndex:
         `ledger_floor` is the one that its events were judged by: as long as it has not moved, no id
         that the cut asked for was forgotten meanwhile.
         """
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             lift_statement_limit(cursor)
             self._move_head(cursor, cut)
             if not cut.ranges and not account.archived:
@@ -309,7 +301,7 @@ class PageIndex:
 
     def drop_staged(self, batch_id: UUID) -> None:
         """Forget what tasks staged for a cut that is not to be committed."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             drop_staged(cursor, batch_id)
 
     def _move_head(self, cursor: Cursor, cut: Cut) -> None:

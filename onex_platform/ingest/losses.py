@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from onex_platform.base.errors import OnexError
 from onex_platform.engines.kafka.clients import open_consumer
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, input_topics
 from onex_platform.ingest.cuts.consistent_cut import Losses, find_lost
 from onex_platform.ingest.offsets import (
@@ -40,7 +39,7 @@ def accept_losses(archive: PageArchive, lost: Losses) -> None:
         CursorRestart(*place, restart.expected, restart.held.start, restart.topic_id)
         for place, restart in lost.restarted.items()
     )
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         if not (
             move_consumer_cursors(cursor, archive.domain, moves)
             and restart_consumer_cursors(cursor, archive.domain, restarts)

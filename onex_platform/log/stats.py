@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from onex_platform.domain.order import moment_of
-from onex_platform.engines.postgres.database import fetch_one, transaction
+from onex_platform.engines.postgres.database import fetch_one
 from onex_platform.ingest.archive import PageArchive
 
 
@@ -27,7 +27,7 @@ class ArchiveStats:
 
 def archive_stats(archive: PageArchive) -> ArchiveStats:
     """The numbers of this moment."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         row = fetch_one(
             cursor,
             "SELECT count(*) FILTER (WHERE live) AS pages,"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.checks import Verdict
 
@@ -21,7 +20,7 @@ class Proof(NamedTuple):
 
 def note_proof(archive: PageArchive, name: str, verdict: Verdict) -> None:
     """Keep what a proof came to, in the place of the one before."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute(
             "INSERT INTO proofs (domain, name, passed, says) VALUES (%s, %s, %s, %s)"
             " ON CONFLICT (domain, name) DO UPDATE"
@@ -31,7 +30,7 @@ def note_proof(archive: PageArchive, name: str, verdict: Verdict) -> None:
 
 
 def last_proofs(archive: PageArchive) -> list[Proof]:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         rows = cursor.execute(
             "SELECT name, proved_at, passed, says FROM proofs WHERE domain = %s ORDER BY name",
             [archive.domain],

@@ -30,8 +30,8 @@ class Wanted(NamedTuple):
 def judge(archive: PageArchive, run_ids: Sequence[str]) -> Wanted:
     """Whether to start a draining run, given those that Dagster has in flight and that live."""
     name = draining_lease(archive.domain)
-    leases = living(archive.engine, archive.breaker, name)
-    claims = leases_of_runs(archive.engine, archive.breaker, list(run_ids))
+    leases = living(archive.database, name)
+    claims = leases_of_runs(archive.database, list(run_ids))
     # A run that has worked already only checks its rows; one without a claim is on its way.
     coming = [run for run, own in claims.items() if all(lease.name != name for lease in own)]
     known = _newest_at_start.setdefault(name, max((lease.number for lease in leases), default=0))

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.leases import LeaseKeeper, LeaseLostError
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import whole_tick
@@ -87,6 +86,6 @@ def follow(
 
 def _is_done(archive: PageArchive, goal: datetime) -> bool:
     """Whether everything that was appended before `goal` is folded and published."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         folded = fold_position(cursor, archive.domain) >= position_at(goal)
         return folded and not any(waiting(cursor, archive.domain))

@@ -12,7 +12,6 @@ from typing import Any
 
 from onex_platform.base.errors import InfraError
 from onex_platform.deadlines.checks import no_overdue_without_fact
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, open_leases
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.checks import Number, Verdict, archive_keeps_up
@@ -70,7 +69,7 @@ class Status:
 
 def look(archive: PageArchive, now: datetime) -> Status:
     """Ask every station; one that can't be asked is not well, and says why."""
-    leases = open_leases(archive.engine, archive.breaker)
+    leases = open_leases(archive.database)
     stations = {
         "drain": lambda: _drain(archive, leases),
         "archive": lambda: _archive(archive, now),
@@ -78,9 +77,7 @@ def look(archive: PageArchive, now: datetime) -> Status:
         "publication": lambda: _publication(archive, now),
         "deadlines": lambda: no_overdue_without_fact(archive, now).verdict,
         "set aside": lambda: nobody_is_set_aside(archive, now),
-        "held back": lambda: no_event_is_held_back(
-            archive.engine, archive.breaker, archive.domain, now
-        ),
+        "held back": lambda: no_event_is_held_back(archive.database, archive.domain, now),
         "proof": lambda: _proof(archive, now),
     }
     return Status(now, leases, [_asked(name, ask) for name, ask in stations.items()])
@@ -136,7 +133,7 @@ def _archive(archive: PageArchive, now: datetime) -> Verdict:
 
 def _publication(archive: PageArchive, now: datetime) -> Verdict:
     """What the outbox holds, and for how long."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         entries = waiting(cursor, archive.domain)
         age = oldest_waiting(cursor, archive.domain)
     seconds = age.total_seconds()

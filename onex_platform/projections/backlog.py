@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, input_topics
 from onex_platform.ingest.inbox import count_waiting
 from onex_platform.ingest.lag import unarchived_events
@@ -31,7 +30,7 @@ class Backlog:
 
 def measure_backlog(archive: PageArchive) -> Backlog:
     """What waits now; asks for offsets and counts only."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         facts = count_waiting(cursor, archive.domain)
     return Backlog(
         records=unarchived_events(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onex_platform.base.telemetry import shortened
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import fetch_one, transaction
+from onex_platform.engines.postgres.database import fetch_one
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.checks import Number, Verdict
 from onex_platform.ingest.lag import judge
@@ -31,7 +31,7 @@ class Unfolded(NamedTuple):
 
 
 def unfolded(archive: PageArchive) -> Unfolded:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         folded = moment_of(fold_position(cursor, archive.domain))
         row = fetch_one(
             cursor,
@@ -112,7 +112,7 @@ def live_equals_replay(proof: ReplayProof) -> Verdict:
 
 def nobody_is_set_aside(archive: PageArchive, now: datetime) -> Verdict:
     """Whether the code folds the events of every node."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         aside = marks(cursor, archive.domain)
     oldest = min((mark.set_aside_at for mark in aside), default=now)
     return Verdict(

@@ -16,12 +16,10 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json, to_json
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.base.resilience import CircuitBreaker, shared_breaker
-from onex_platform.base.settings import BreakerSettings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
-from onex_platform.engines.postgres.database import Engine, stream, transaction
+from onex_platform.engines.postgres.database import Database
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.set_aside import SetAside, marks
 from onex_platform.projections.history import as_of
@@ -78,20 +76,14 @@ class ProjectionReaderRegistration:
     What was the state at a moment of the past, it reads from the log: give it the archive for that.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        breaker: CircuitBreaker | None = None,
-        archive: PageArchive | None = None,
-    ) -> None:
-        self._engine = engine
-        self._breaker = breaker or shared_breaker("postgresql", BreakerSettings())
+    def __init__(self, database: Database, archive: PageArchive | None = None) -> None:
+        self._database = database
         self._archive = archive
 
     @classmethod
     def of(cls, archive: PageArchive) -> Self:
         """A reader of an archive's domain, now and then."""
-        return cls(archive.engine, archive.breaker, archive)
+        return cls(archive.database, archive)
 
     def get_entity_state(
         self,
@@ -131,7 +123,7 @@ class ProjectionReaderRegistration:
         self, entity_id: UUID, domain: str = REGISTRATION_DOMAIN
     ) -> EnumRegistrationState | None:
         """The state of one node, None if it is unknown or deregistered."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             row = cursor.execute(
                 "SELECT current_state FROM registrations"
                 " WHERE domain = %s AND entity_id = %s AND deregistered_at IS NULL",
@@ -143,7 +135,7 @@ class ProjectionReaderRegistration:
         self, entity_ids: Collection[UUID] | None = None, domain: str = REGISTRATION_DOMAIN
     ) -> dict[UUID, SetAside]:
         """Of some nodes or of all, those whose rows stand still: since when, and why."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             return {mark.entity_id: mark for mark in marks(cursor, domain, entity_ids)}
 
     def get_many(
@@ -207,7 +199,7 @@ class ProjectionReaderRegistration:
     def count_by_state(self, domain: str = REGISTRATION_DOMAIN) -> dict[EnumRegistrationState, int]:
         """How many nodes are in each state; every state is there, also with none."""
         counts = dict.fromkeys(EnumRegistrationState, 0)
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             rows = cursor.execute(
                 "SELECT current_state, count(*) AS nodes FROM registrations"
                 " WHERE domain = %s AND deregistered_at IS NULL GROUP BY current_state",
@@ -222,7 +214,7 @@ class ProjectionReaderRegistration:
         """Every row as of one moment, in flat memory; end or close the iterator to free it."""
         conditions = ["domain = %(domain)s"]
         query = _query(conditions if include_deregistered else [*conditions, _OPEN])
-        for row in stream(self._engine, self._breaker, query, {"domain": domain}):
+        for row in self._database.stream(query, {"domain": domain}):
             yield _projection(row)
 
     def _log(self) -> PageArchive:
@@ -260,7 +252,7 @@ class ProjectionReaderRegistration:
         )
 
     def _rows(self, query: str, parameters: Mapping[str, Any]) -> list[ModelRegistrationProjection]:
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             return [_projection(row) for row in cursor.execute(query, parameters)]
 
 

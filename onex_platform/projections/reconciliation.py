@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import Cursor, fetch_one, transaction
+from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.checkpoint import fold_position
 
@@ -98,7 +98,7 @@ class LogAccounts:
 
 def look(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
     """Count what was folded since the accounts were last found right, or everything."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         verified, known = _verified(cursor, archive.domain)
         folded = max(fold_position(cursor, archive.domain), verified)
         counted = _count(cursor, archive.domain, verified, folded)
@@ -116,7 +116,7 @@ def look(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
 def accounted_to(archive: PageArchive) -> int:
     """Look, and say up to which position all accounts are right."""
     look(archive)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         return _verified(cursor, archive.domain)[0]
 
 

@@ -68,7 +68,7 @@ def watch_lives(
     patient = replace(archive, settings=_with(archive.settings, "deadlines", enabled=False))
     brief = _with(patient.settings, "registration", first_liveness_seconds=_LIVENESS_SECONDS)
     granting_little = replace(archive, settings=brief)
-    reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+    reader = ProjectionReaderRegistration(archive.database)
     leaver, silent = uuid4(), uuid4()
     names = {leaver: "leaver", silent: "silent"}
     sights: list[Sight] = []

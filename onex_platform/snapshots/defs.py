@@ -200,7 +200,7 @@ def _compaction(relay: OutboxRelay) -> Verdict:
 
 def _held(relay: OutboxRelay) -> Verdict:
     now = datetime.now(UTC)
-    return held_events.no_event_is_held_back(relay.engine, relay.breaker, relay.domain, now)
+    return held_events.no_event_is_held_back(relay.database, relay.domain, now)
 
 
 def _entity(node: str, tenant: str) -> UUID:
@@ -212,5 +212,5 @@ def _entity(node: str, tenant: str) -> UUID:
 
 @contextmanager
 def _relay(archive: PageArchive) -> Iterator[OutboxRelay]:
-    with open_relay(archive.settings, engine=archive.engine, domain=archive.domain) as relay:
+    with open_relay(archive.settings, database=archive.database, domain=archive.domain) as relay:
         yield relay

@@ -73,7 +73,7 @@ class Steady:
 
     def register(self, archive: PageArchive, seconds: float) -> None:
         """Announce and acknowledge; they beat from now on."""
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
 
         def all_are(state: State) -> Callable[[], bool]:
             return lambda: all(reader.get_registration_status(n) is state for n in self.nodes)
@@ -159,7 +159,7 @@ class Trial:
 
     def signal_server(self, name: str, number: signal.Signals) -> None:
         """A server of Dagster's with the processes that belong to it, but no run."""
-        runs = {lease.process for lease in living(self.archive.engine, self.archive.breaker)}
+        runs = {lease.process for lease in living(self.archive.database)}
         server = self.house.process(name)
         family = [server, *server.children(recursive=True)]
         for process in family:
@@ -179,9 +179,7 @@ class Trial:
 
     def _claims(self) -> list[LeaseRecord]:
         try:
-            return living(
-                self.archive.engine, self.archive.breaker, draining_lease(self.archive.domain)
-            )
+            return living(self.archive.database, draining_lease(self.archive.domain))
         except InfraError:
             return []
 
@@ -255,7 +253,7 @@ def require_everything(trial: Trial, spark: SparkSession, seconds: float) -> Non
     """Every node is there, nobody has expired, and the rows are what the log says."""
     trial.fleet.hush()
     assert trial.fleet.await_all(seconds), "nodes without a snapshot"
-    reader = ProjectionReaderRegistration(trial.archive.engine, trial.archive.breaker)
+    reader = ProjectionReaderRegistration(trial.archive.database)
     nodes = [answer.node for answer in trial.fleet.answers()]
     found = {key.entity_id for key in reader.get_many(nodes)}
     assert found == set(nodes), "nodes without a row"

@@ -17,7 +17,6 @@ from onex_platform.cli.main import cli
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord, open_admin
 from onex_platform.engines.kafka.topic_admin import topic_names
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.checks import archive_keeps_up
 from onex_platform.ingest.cuts.consistent_cut import Place, RecordsLostError
@@ -133,7 +132,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
 
     with open_archive(settings) as archive:
         make_anew(settings, topic)  # so that the test's offsets begin at 0, like the next ones
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             cursor.execute("DELETE FROM consumer_cursors WHERE topic = %s", [topic])
         send(settings, [unreadable(), *(sent(kind, f"node-{n}") for n in range(9))])
         archive.take_cut(spark, now)
@@ -157,7 +156,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
         assert (taken.account.archived, taken.account.parked) == (9, 1)
         verified = json.loads(onex(settings, "verify", "--json").stdout)
         assert (verified["faults"], verified["restarts"]) == ([], len(read))
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             parked = cursor.execute(
                 'SELECT "offset", generation FROM parked_records ORDER BY generation'
             ).fetchall()
@@ -171,7 +170,7 @@ def test_a_topic_that_was_made_anew_is_recognised_even_if_it_has_grown_beyond_th
     topic = load_catalogue().for_kind(kind).topic
     with open_archive(settings) as archive:
         make_anew(settings, topic)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             cursor.execute("UPDATE consumer_cursors SET next_offset = 0 WHERE topic = %s", [topic])
         send(settings, [sent(kind, "node-1") for _ in range(5)])  # one partition; others stay empty
         assert archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1)) is not None

@@ -17,7 +17,6 @@ import pytest
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.leases import (
     draining_lease,
     leases_of_runs,
@@ -100,12 +99,12 @@ def archive(pipeline_settings: Settings) -> Iterator[PageArchive]:
 
 def holder(archive: PageArchive) -> int | None:
     """The process that works."""
-    leases = living(archive.engine, archive.breaker, NAME)
+    leases = living(archive.database, NAME)
     return next((lease.process for lease in leases if lease.taken_at is not None), None)
 
 
 def stands_by(archive: PageArchive, process: int) -> bool:
-    leases = living(archive.engine, archive.breaker, NAME)
+    leases = living(archive.database, NAME)
     return any(lease.process == process and lease.ready_at is not None for lease in leases)
 
 
@@ -123,7 +122,7 @@ def test_once_drains_what_waits_and_ends(commands: Commands, archive: PageArchiv
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert "2 rows written" in done.stderr
     assert len(rows_of(archive)) == 2
-    assert open_leases(archive.engine, archive.breaker) == []
+    assert open_leases(archive.database) == []
 
 
 def test_one_of_two_works_the_other_takes_over_and_both_end_in_order(
@@ -149,7 +148,7 @@ def test_one_of_two_works_the_other_takes_over_and_both_end_in_order(
     assert second.wait(PATIENCE) == 0
     assert "Traceback" not in log.read_text()
     assert "the lease is given back" in log.read_text()
-    assert living(archive.engine, archive.breaker) == []
+    assert living(archive.database) == []
     drain(spark, archive, linger_seconds=0.3)
     require_live_equals_replay(archive)
 
@@ -174,10 +173,10 @@ def test_status_tells_health_by_its_exit_code_and_writes_nothing(
     late = commands.run("status", "--exit-when-healthy", "--timeout", "1")
     assert late.returncode == 1
     drain(spark, archive, linger_seconds=0.2)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute("DELETE FROM outbox")  # nobody publishes here
     assert commands.run("status", "--exit-when-healthy", "--timeout", "60").returncode == 0
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         [(watches,)] = cursor.execute("SELECT count(*) FROM deadline_watches").fetchall()
     assert watches == 0  # looking at the deadlines is no watch
     note_proof(archive, "live_equals_replay", Verdict(False, "1 row differs.", {}))
@@ -195,4 +194,4 @@ def test_status_shows_who_works_and_who_died(commands: Commands, archive: PageAr
     process.wait()
     assert wait_until(lambda: holder(archive) is None, PATIENCE)
     assert "expired for" in commands.run("status").stdout
-    assert leases_of_runs(archive.engine, archive.breaker, []) == {}
+    assert leases_of_runs(archive.database, []) == {}

@@ -11,7 +11,6 @@ from click.testing import CliRunner, Result
 
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.cli.main import cli
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.snapshots.publish.publisher import UnreadableSnapshotError
 from onex_platform.topics.provision import create_topics
@@ -87,7 +86,7 @@ def test_nodes_that_are_too_large_are_named_by_whoever_publishes(
 
 def test_a_sweep_compares_repairs_and_says_so(onex: Onex, registry: Registry) -> None:
     registry.change(1)
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         cursor.execute("DELETE FROM outbox")
     assert f"missing  {number_id(1)}" in onex("sweep", "--dry-run", code=1).stdout
     assert registry.published() == []
@@ -101,7 +100,7 @@ def test_contents_are_compared_if_asked_for(onex: Onex, registry: Registry) -> N
     onex("publish")
     assert json.loads(onex("status", "--json").stdout)["contents_compared"] == 0
     assert json.loads(onex("status", "--contents", "--json").stdout)["contents_compared"] == 1
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         cursor.execute("UPDATE registration_projections SET node_name = 'renamed by hand'")
     onex("sweep", "--dry-run")
     onex("status", "--contents", code=1)

@@ -29,7 +29,7 @@ NOW = at(600)
 _CHILD = """
 import sys
 from datetime import datetime, timedelta
-from onex_platform import faults
+from onex_platform.base import faults
 from onex_platform.deadlines.scan_state import override_guard
 from onex_platform.deadlines.scan import scan
 from onex_platform.ingest.archive import open_archive

@@ -267,7 +267,7 @@ def test_the_overdue_are_found_by_an_index_alone(
     watched.awaiting_ack(10_000, at(9000), first=20_000)
     watched.active(100, at(0), first=50_000)
     watched.awaiting_ack(100, at(0), first=60_000)
-    with watched.archive.engine.connect() as connection:
+    with watched.archive.database.engine.connect() as connection:
         free = connection.execution_options(isolation_level="AUTOCOMMIT")
         free.exec_driver_sql("VACUUM ANALYZE registration_projections, registration_liveness")
     which = {"domain": "registration", "before": NOW, "limit": 1000}

@@ -38,8 +38,7 @@ def reported(number: int, moment: datetime) -> LogEvent:
 
 def forget(store: Store, now: datetime, **limits: int) -> int:
     return prune(
-        store.engine,
-        store.breaker,
+        store.database,
         DOMAIN,
         now=now,
         keep=30 * DAY,
@@ -92,7 +91,7 @@ def test_the_floor_is_raised_before_the_first_id_is_forgotten(
     with store.transaction() as holder:
         holder.execute("SELECT FROM event_ledger FOR UPDATE")
         with pytest.raises(InfraTimeoutError):
-            forget(replace(store, engine=hasty), at(0))
+            forget(replace(store, database=replace(store.database, engine=hasty)), at(0))
     hasty.dispose()
     assert asked(store, 1) == Recall(frozenset({number_id(1)}), at(0) - 30 * DAY)
 
@@ -106,8 +105,7 @@ def test_the_floor_never_sinks(store: Store) -> None:
 def test_a_memory_shorter_than_an_input_is_refused(store: Store) -> None:
     with pytest.raises(ConfigurationError, match="ONEX_REGISTRATION_LEDGER_DAYS=30"):
         prune(
-            store.engine,
-            store.breaker,
+            store.database,
             DOMAIN,
             now=at(0),
             keep=30 * DAY,

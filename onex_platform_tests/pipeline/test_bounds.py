@@ -11,7 +11,6 @@ import pytest
 from onex_platform.base.settings import PipelineSettings, Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.log.verify.verification import verify_log
 from onex_platform.pipeline import drain
@@ -46,7 +45,7 @@ def _send_bit_by_bit(settings: Settings) -> int:
 
 
 def _cuts(archive: PageArchive) -> list[int]:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         return [row.read for row in cursor.execute("SELECT read FROM log_cuts ORDER BY instant")]
 
 

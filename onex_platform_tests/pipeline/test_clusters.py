@@ -27,7 +27,7 @@ pytestmark = pytest.mark.servers
 _RUN = """
 import json
 from onex_platform.engines.spark.session import open_session
-from onex_platform.pages import compaction
+from onex_platform.log.compaction import compact
 from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
 from onex_platform.projections.rebuild.proof import live_equals_replay
@@ -38,7 +38,7 @@ settings = load_settings()
 jars = [str(jar) for jar in spark_jars(settings)]
 with open_session(settings, jars) as spark, open_archive(settings) as archive:
     account = drain(spark, archive, linger_seconds=0.1)
-    merged = compaction.compact(spark, archive, folded_to(archive))
+    merged = compact.compact(spark, archive, folded_to(archive))
     print(json.dumps({
         "read": account.read,
         "replaced": merged.pages,

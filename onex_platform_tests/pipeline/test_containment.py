@@ -15,7 +15,6 @@ from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import KafkaRecord, end_positions, read_to_end
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.log.verify.verification import verify_log
 from onex_platform.pipeline import loop, serve
@@ -81,7 +80,7 @@ def test_the_highest_epoch_ends_nobody_s_service(
 ) -> None:
     odd, good = str(uuid4()), str(uuid4())
     with open_archive(pipeline_settings) as archive:
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
         served(spark, archive, sent(Kind.NODE_INTROSPECTION, odd, epoch=2**62))
         served(spark, archive, sent(Kind.NODE_SHUTDOWN, odd))
         account = served(
@@ -129,7 +128,7 @@ def test_one_node_among_a_thousand_that_breaks_the_code_is_set_aside_and_comes_b
     ]
     joining.insert(500, sent(Kind.NODE_INTROSPECTION, sick, capabilities={"brittle": True}))
     with open_archive(settings) as archive:
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
         with monkeypatch.context() as patch:
             patch.setattr(loop, "policy_of", breaking_policy)
             account = served(spark, archive, *joining)
@@ -164,7 +163,7 @@ def test_one_node_among_a_thousand_that_breaks_the_code_is_set_aside_and_comes_b
         assert live_equals_replay(spark, archive).holds
         served(spark, archive, sent(Kind.NODE_INTROSPECTION, sick))
         assert reader.get_registration_status(mark.entity_id) is State.AWAITING_ACK
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [counts] = cursor.execute(
                 "SELECT sum(set_aside)::int AS aside FROM batch_outcomes"
             ).fetchall()

@@ -13,7 +13,6 @@ import pytest
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
 from onex_platform_tests.pipeline.test_pipeline import (
@@ -34,7 +33,7 @@ Kind = EnumEventKind
 # One run in a process of its own, which dies where it was armed to.
 _RUN = """
 import sys
-from onex_platform import faults
+from onex_platform.base import faults
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
@@ -80,7 +79,7 @@ def test_a_run_killed_at_any_effect_is_completed_by_the_next(
     with open_archive(settings) as archive:
         drain(spark, archive, linger_seconds=0.1)
         require_live_equals_replay(archive)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [account] = cursor.execute(
                 "SELECT sum(archived) AS archived, sum(parked) AS parked FROM log_cuts"
             ).fetchall()
@@ -106,7 +105,7 @@ def test_a_mark_is_there_with_its_batch_or_not_at_all(
     variables = address_variables(settings.model_copy(update={"spark": remote_spark.spark}))
     variables |= {"ONEX_PAGES_URL": settings.pages.url or "", "ONEX_PAGES_SETTLE_SECONDS": "0.05"}
     with open_archive(settings) as archive:
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             cursor.execute("ALTER TABLE handed_projections ADD CHECK (node_name <> 'node-1')")
         killed = subprocess.run(
             [sys.executable, "-c", _RUN, f"{moment}:set_aside.mark"],
@@ -115,12 +114,12 @@ def test_a_mark_is_there_with_its_batch_or_not_at_all(
             check=False,
         )
         assert killed.returncode == -signal.SIGKILL
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             assert cursor.execute("SELECT FROM set_aside_nodes").fetchall() == []
             assert cursor.execute("SELECT FROM batch_outcomes").fetchall() == []
         assert rows_of(archive) == {}
         drain(spark, archive, linger_seconds=0.1)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [mark] = cursor.execute("SELECT error FROM set_aside_nodes").fetchall()
         assert "CheckViolation" in mark.error
         assert {row.node_name for row in rows_of(archive).values()} == {

@@ -16,7 +16,6 @@ from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import open_archive
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.broker import send, sent
@@ -373,7 +372,7 @@ def _materialised(
 def _execute(graph: Graph, statement: str) -> None:
     with (
         open_archive(graph.settings) as archive,
-        transaction(archive.engine, archive.breaker) as cursor,
+        archive.database.transaction() as cursor,
     ):
         cursor.execute(statement)
 

@@ -11,7 +11,6 @@ import pytest
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.spark.session import kafka_options
 from onex_platform.ingest import archive as archives
 from onex_platform.ingest import deduplication
@@ -83,7 +82,7 @@ def test_hostile_records_do_not_stop_their_neighbours(
         assert len(rows_of(archive)) == 9
         require_live_equals_replay(archive)
         assert verify_log(archive).faults == []
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             rows: list[Any] = cursor.execute(
                 "SELECT value, header_names, header_values FROM parked_records"
             ).fetchall()
@@ -112,7 +111,7 @@ def test_a_nul_in_the_name_of_a_header_stops_nobody(
     with open_archive(pipeline_settings) as archive:
         account = drain(spark, archive, linger_seconds=0.2)
         assert (account.archived, account.parked) == (1, 1)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [row] = cursor.execute(
                 "SELECT header_names, header_values FROM parked_records"
             ).fetchall()
@@ -129,8 +128,7 @@ def test_a_cut_during_which_ids_are_forgotten_is_taken_again(
         if job.cut.ranges:
             cuts.append(job)
             deduplication.prune(
-                archive.engine,
-                archive.breaker,
+                archive.database,
                 archive.domain,
                 now=datetime(2026, 2, 1, tzinfo=UTC),
                 keep=timedelta(days=30),

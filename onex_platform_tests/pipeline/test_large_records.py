@@ -12,7 +12,6 @@ import pytest
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.log.page_format import EnumPageReason
 from onex_platform.log.verify.verification import verify_log
@@ -64,7 +63,7 @@ def require_order(archive: PageArchive, cuts: int) -> None:
     }
     assert not verify_log(archive).faults
     require_live_equals_replay(archive)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         assert not cursor.execute("SELECT FROM staged_ids").fetchall()
         assert not cursor.execute("SELECT FROM staged_parked").fetchall()
 
@@ -113,7 +112,7 @@ def test_large_records_that_are_parked_are_parked_once(
         account = drained(spark, archive)
         assert (account.read, account.parked) == (20, 20)
         assert account.cuts > 1
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             parked = cursor.execute("SELECT value FROM parked_records").fetchall()
         assert sorted(row.value for row in parked) == sorted(values)
 
@@ -132,7 +131,7 @@ def test_a_record_larger_than_a_task_holds_enters_or_is_parked_with_its_reason(
         assert (account.read, account.archived, account.parked) == (13, 12, 1)
         assert len(set(ids_of(archive))) == 12
         require_live_equals_replay(archive)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [parked] = cursor.execute("SELECT reason, detail FROM parked_records").fetchall()
         assert parked.reason == "too_large"
         assert "at most 786432 are allowed" in parked.detail

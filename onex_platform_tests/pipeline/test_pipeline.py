@@ -16,7 +16,6 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.engines.kafka.clients import KafkaRecord
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.cuts.consistent_cut import whole_tick
@@ -34,7 +33,7 @@ Kind = EnumEventKind
 
 
 def rows_of(archive: PageArchive) -> dict[EntityKey, ModelRegistrationProjection]:
-    reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+    reader = ProjectionReaderRegistration(archive.database)
     return {row.key: row for row in reader.iter_all(include_deregistered=True)}
 
 
@@ -63,7 +62,7 @@ def a_mixed_morning(nodes: int) -> Iterator[KafkaRecord]:
 
 
 def states(archive: PageArchive) -> dict[str, int]:
-    reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+    reader = ProjectionReaderRegistration(archive.database)
     return {state.value: count for state, count in reader.count_by_state().items() if count}
 
 
@@ -90,7 +89,7 @@ def test_a_fleet_becomes_pages_and_rows(
         assert again.caught_up
         assert states(archive) == {"active": 24}
         require_live_equals_replay(archive)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [(parked,)] = cursor.execute("SELECT count(*) FROM parked_records").fetchall()
             [(value,)] = cursor.execute("SELECT DISTINCT value FROM parked_records").fetchall()
         assert (parked, value) == (10, b"not json")
@@ -104,7 +103,7 @@ def test_an_empty_cut_moves_the_head_and_writes_nothing(
         drained(spark, archive)
         assert archive.index.head() > before
         assert list(archive.index.pages()) == []
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [(cuts,)] = cursor.execute("SELECT count(*) FROM log_cuts").fetchall()
         assert cuts == 0
 
@@ -137,7 +136,7 @@ def test_two_runs_at_once_do_no_harm(spark: SparkSession, pipeline_settings: Set
         accounts = list(pool.map(run, range(2)))
         assert sum(account.read for account in accounts) == count
         require_live_equals_replay(archive)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [totals] = cursor.execute(
                 "SELECT sum(read) AS read, sum(applied + duplicate + stale + illegal + parked)"
                 " AS outcomes FROM batch_outcomes"
@@ -151,7 +150,7 @@ def test_decisions_reach_the_outbox_once_and_come_back_as_duplicates(
     send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, "decided")])
     with open_archive(pipeline_settings) as archive:
         drained(spark, archive)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             queued: list[Any] = cursor.execute(
                 "SELECT event_kind, event_id, envelope, event_key FROM outbox"
                 " WHERE entry = 'event' ORDER BY id"
@@ -201,7 +200,7 @@ def test_a_run_folds_a_backlog_in_as_many_batches_as_it_takes(
         assert account.caught_up
         assert account.outcomes.total() == 9
         assert len(rows_of(archive)) == 3
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             [(batches,)] = cursor.execute("SELECT count(*) FROM batch_outcomes").fetchall()
         assert batches == 3
         require_live_equals_replay(archive)

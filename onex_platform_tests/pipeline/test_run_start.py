@@ -14,7 +14,6 @@ from onex_platform import wiring
 from onex_platform.base.settings import Settings
 from onex_platform.definitions import build_definitions
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.leases import (
     Lease,
     LeaseKeeper,
@@ -133,7 +132,7 @@ class Owners:
         for keeper, lease in self._claims[run_id]:
             keeper.drop(lease)
             numbers.append(lease.number)
-        with transaction(self._archive.engine, self._archive.breaker) as cursor:
+        with self._archive.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE leases SET expires_at = clock_timestamp() - interval '1 second'"
                 " WHERE number = ANY(%s)",

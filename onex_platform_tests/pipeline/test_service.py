@@ -12,7 +12,6 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.pipeline import serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
@@ -31,7 +30,7 @@ State = EnumRegistrationState
 
 
 def waiting(archive: PageArchive) -> int:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         [(entries,)] = cursor.execute("SELECT count(*) FROM outbox").fetchall()
     return int(entries)
 
@@ -56,7 +55,7 @@ def test_two_lives_can_be_followed_in_registry_and_topic(
         ]
         assert [sight for sight in sights if not sight.is_as_expected] == []
         # Somebody else's node is overdue as well, and is not judged before its grace is over.
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
         assert reader.get_registration_status(other) is State.ACTIVE
         assert waiting(archive) == 0
         require_live_equals_replay(archive)
@@ -89,7 +88,7 @@ def test_rows_are_folded_while_nothing_can_be_published(
     node = uuid4()
     send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, str(node))])
     with open_archive(pipeline_settings) as archive:
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
         missing = f"onex.snapshot.nowhere-{node.hex[:8]}.registration-snapshots.v1"
         with monkeypatch.context() as patched:
             patched.setenv("SNAPSHOT_TOPIC", missing)
@@ -110,7 +109,7 @@ def test_a_run_that_starts_after_a_pause_declares_nobody_dead(
     settings = pipeline_settings.model_copy(update={"registration": registration})
     node = uuid4()
     with open_archive(settings) as archive:
-        reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+        reader = ProjectionReaderRegistration(archive.database)
         for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK):
             send(settings, [sent(kind, str(node))])
             serve(spark, archive, linger_seconds=0.5)

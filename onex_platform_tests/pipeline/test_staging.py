@@ -19,7 +19,7 @@ from onex_platform import stack
 from onex_platform.base import faults
 from onex_platform.base.settings import PagesSettings, Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.postgres.database import fetch_one, transaction
+from onex_platform.engines.postgres.database import fetch_one
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.postgres.staging import StagingLostError
 from onex_platform.ingest.archive import PageArchive, open_archive
@@ -64,7 +64,7 @@ def strike(
     """Arm an accident for the first commit that finds rows in all these tables."""
 
     def happen() -> None:
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             counts = [
                 fetch_one(cursor, f"SELECT count(*) AS rows FROM {table}").rows  # noqa: S608
                 for table in tables
@@ -82,7 +82,7 @@ def require_whole(archive: PageArchive, count: int) -> None:
     require_live_equals_replay(archive)
     assert len(rows_of(archive)) == NODES
     assert accounting(archive, whole=True).passed
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         found = fetch_one(
             cursor,
             "SELECT (SELECT sum(read) FROM log_cuts) AS read,"
@@ -111,7 +111,7 @@ def test_a_table_that_was_emptied_before_the_commit_is_noticed(
     with open_archive(pipeline_settings) as archive:
 
         def empty(table: str) -> None:
-            with transaction(archive.engine, archive.breaker) as cursor:
+            with archive.database.transaction() as cursor:
                 cursor.execute(f"TRUNCATE {table}")
 
         for commit, tables in COMMITS.items():
@@ -141,7 +141,7 @@ def test_statements_that_grow_with_a_batch_have_no_time_limit(
     count = send_some(pipeline_settings)
     written = ("event_ledger", "parked_records", "registration_projections", "outbox")
     with open_archive(pipeline_settings) as archive:
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             cursor.execute(_UNHURRIED)
             for table in (*staged_rows.TABLES, *staged_batch.TABLES, *written):
                 cursor.execute(

@@ -15,7 +15,6 @@ import pytest
 from onex_platform.base.errors import InfraConnectionError
 from onex_platform.base.settings import PipelineSettings, Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.engines.postgres.leases import (
     LeaseLostError,
     draining_lease,
@@ -90,17 +89,17 @@ def workers(spark: SparkSession, pipeline_settings: Settings) -> Iterator[Worker
 
 
 def holder(archive: PageArchive) -> str | None:
-    leases = living(archive.engine, archive.breaker, NAME)
+    leases = living(archive.database, NAME)
     return next((lease.run_id for lease in leases if lease.taken_at is not None), None)
 
 
 def stands_by(archive: PageArchive, run_id: str) -> bool:
-    leases = living(archive.engine, archive.breaker, NAME)
+    leases = living(archive.database, NAME)
     return any(lease.run_id == run_id and lease.ready_at is not None for lease in leases)
 
 
 def ending_of(archive: PageArchive, run_id: str) -> str | None:
-    [lease] = leases_of_runs(archive.engine, archive.breaker, [run_id])[run_id]
+    [lease] = leases_of_runs(archive.database, [run_id])[run_id]
     return lease.ending
 
 
@@ -189,7 +188,7 @@ def test_a_run_that_lost_its_lease_stops_and_commits_nothing_more(
         assert wait_until(lambda: rows_of(archive) != {}, PATIENCE)
         second = workers.start("second", linger_seconds=1)
         assert wait_until(lambda: stands_by(archive, "second"), PATIENCE)
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE leases SET ended_at = clock_timestamp(), ending = 'expired'"
                 " WHERE run_id = 'first'"
@@ -218,7 +217,7 @@ def test_two_that_work_at_once_lose_and_double_nothing(
     for rival in rivals:
         rival.result(PATIENCE)
     require_all_there(spark, archive, nodes)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         [(facts, ids)] = cursor.execute(
             "SELECT (SELECT sum(event_count) FROM pages WHERE reason = 'decision'),"
             " (SELECT count(DISTINCT entity_id) FROM published_ack_requests)"
@@ -237,7 +236,7 @@ def test_a_rehearsal_leaves_no_trace(spark: SparkSession, archive: PageArchive) 
 
 
 def _traces(archive: PageArchive) -> dict[str, int]:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         tables = cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         counts = {}
         for table in [row.tablename for row in tables]:

@@ -206,14 +206,16 @@ def test_every_query_is_answered_by_an_index(
 ) -> None:
     with store.transaction() as cursor:
         cursor.execute(MANY)
-    with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with store.database.engine.connect().execution_options(
+        isolation_level="AUTOCOMMIT"
+    ) as connection:
         connection.exec_driver_sql("VACUUM ANALYZE")
     soon = store.select("SELECT now() + interval '50 s'")[0][0]
     (entity_id,) = store.select("SELECT entity_id FROM registrations LIMIT 1")[0]
     observed = another_store()
     reader = observed.reader
     listen(
-        observed.engine,
+        observed.database.engine,
         "connect",
         lambda connection, _: setattr(connection, "cursor_factory", Recording),
     )

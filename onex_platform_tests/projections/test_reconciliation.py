@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.compaction.compact import compact
 from onex_platform.projections.checks import accounting
@@ -59,7 +58,7 @@ def log(archive: PageArchive) -> WrittenLog:
 
 
 def execute(archive: PageArchive, statements: str) -> None:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute(statements)
 
 

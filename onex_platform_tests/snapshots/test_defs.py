@@ -10,7 +10,6 @@ import pytest
 
 from onex_platform import wiring
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import number_id
 from onex_platform_tests.support.graph import Graph, numbers
@@ -101,7 +100,7 @@ def test_the_sensor_starts_the_relay_when_something_waits_and_nobody_drains(
 
 def test_the_sweep_says_what_it_found_and_repairs_it(graph: Graph, registry: Registry) -> None:
     registry.change(1, 2)
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         cursor.execute("DELETE FROM outbox")
     sweeping = {"ops": {"compare_and_repair": {"config": {"dry_run": True}}}}
     for expected in (False, False):  # a dry run changes nothing, so the next one finds the same

@@ -14,7 +14,6 @@ import pytest
 from onex_platform.domain import machine
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import EntityKey
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold import column_fold, node_state, reducer
 from onex_platform.projections.fold.event_runs import Chunk
@@ -60,7 +59,7 @@ class Fleet:
         return batch
 
     def marks(self) -> list[SetAside]:
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             return marks(cursor, self.archive.domain)
 
     def proof(self) -> ReplayProof:
@@ -71,7 +70,7 @@ class Fleet:
             return rebuild.swap()
 
     def counts(self) -> tuple[int, int, int]:
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             [row] = cursor.execute(
                 "SELECT sum(read)::int AS read, sum(parked)::int AS parked,"
                 " sum(set_aside)::int AS aside FROM batch_outcomes"
@@ -80,7 +79,7 @@ class Fleet:
 
     def others_are_as_the_log_says(self) -> None:
         expected = {key: row for key, row in replayed(self.archive).items() if key != KEY}
-        reader = ProjectionReaderRegistration(self.archive.engine, self.archive.breaker)
+        reader = ProjectionReaderRegistration(self.archive.database)
         live = reader.get_many(key.entity_id for key in expected)
         assert {key: row.domain_columns() for key, row in live.items()} == {
             key: row.domain_columns() for key, row in expected.items()

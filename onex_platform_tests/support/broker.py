@@ -15,7 +15,6 @@ from onex_platform.engines.kafka.clients import (
     open_producer,
     produce_all,
 )
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import input_topics, open_archive
 from onex_platform.ingest.cuts.consistent_cut import ends_of, places_of
 from onex_platform.ingest.offsets import CursorMove, move_consumer_cursors
@@ -28,7 +27,7 @@ def skip_what_others_left(settings: Settings) -> None:
     with open_archive(settings) as archive, open_consumer(settings) as consumer:
         places = places_of(consumer, input_topics())
         moves = [CursorMove(*place, None, ends_of(consumer, place).end) for place in places]
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             assert move_consumer_cursors(cursor, archive.domain, moves)
 
 

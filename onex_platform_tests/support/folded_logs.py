@@ -14,7 +14,6 @@ from onex_platform.domain.identity import EntityKey, identify_node
 from onex_platform.domain.intake import Parked, RawRecord, admit
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import Cut
 from onex_platform.ingest.cuts.staged_rows import stage
@@ -48,7 +47,7 @@ def take_cut(archive: PageArchive, records: Iterable[RawRecord], instant: dateti
     head, batch_id = archive.index.head(), uuid4()
     admitted = [admit(record, RULES, instant) for record in records]
     assert not any(isinstance(item, Parked) for item in admitted)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         events = enter_log(
             to_table(item for item in admitted if isinstance(item, LogEvent)),
             head,
@@ -108,7 +107,7 @@ def enter_folded_log(
             events = [e for e in part if (e.cause_id is not None) is decided]
             groups = _by_bucket(archive, events) if per_bucket else [events]
             pages += [write_page(archive, group, reason) for group in groups if group]
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         insert_pages(cursor, pages)
         end = log[-1].position + 1 if log else 1
         assert move_fold_cursor(cursor, archive.domain, 0, end)

@@ -20,7 +20,6 @@ from onex_platform.engines.kafka.clients import (
     read_to_end,
     written_positions,
 )
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.publish.relay import OutboxRelay, open_relay
 from onex_platform.snapshots.publish.topic_setup import ensure_topic
@@ -69,7 +68,7 @@ class Registry:
 
     def forget_outbox(self) -> None:
         """Let nobody know what is to be published."""
-        with transaction(self.store.engine, self.store.breaker) as cursor:
+        with self.store.database.transaction() as cursor:
             cursor.execute("DELETE FROM outbox")
 
     def intrude(
@@ -81,7 +80,7 @@ class Registry:
             produce_all(producer, [KafkaRecord(self.config.topic, value, key, headers)])
 
     def waiting(self) -> outbox.Waiting:
-        with transaction(self.store.engine, self.store.breaker) as cursor:
+        with self.store.database.transaction() as cursor:
             return outbox.waiting(cursor, self.config.domain)
 
     def published(self) -> list[PublishedState]:

@@ -18,7 +18,11 @@ from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import RawRecord, admit
 from onex_platform.domain.order import number, position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.engines.postgres.database import Cursor, Engine, open_engine, transaction
+from onex_platform.engines.postgres.database import (
+    Cursor,
+    Database,
+    open_database,
+)
 from onex_platform.ingest import deduplication
 from onex_platform.ingest.cuts.staged_rows import stage
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, to_table
@@ -56,14 +60,13 @@ EMPTY: dict[str, list[str]] = {table: [] for table in TABLES}
 class Store:
     """A projector and a reader as one process has them, with a pool and a breaker of their own."""
 
-    engine: Engine
-    breaker: CircuitBreaker
+    database: Database
     projector: ProjectorRegistration
     reader: ProjectionReaderRegistration
 
     @contextmanager
     def transaction(self) -> Iterator[Cursor]:
-        with transaction(self.engine, self.breaker) as cursor:
+        with self.database.transaction() as cursor:
             yield cursor
 
     def select(self, query: str) -> list[tuple[Any, ...]]:
@@ -138,14 +141,9 @@ def queue_events(cursor: Cursor, facts: Iterable[LogEvent]) -> None:
 
 @contextmanager
 def open_store(settings: Settings) -> Iterator[Store]:
-    engine = open_engine(settings)
-    breaker = CircuitBreaker("postgresql", settings.breaker)
-    try:
+    with open_database(settings, CircuitBreaker("postgresql", settings.breaker)) as database:
         yield Store(
-            engine,
-            breaker,
-            ProjectorRegistration(engine, settings, breaker),
-            ProjectionReaderRegistration(engine, breaker),
+            database,
+            ProjectorRegistration(database, settings),
+            ProjectionReaderRegistration(database),
         )
-    finally:
-        engine.dispose()

@@ -13,7 +13,6 @@ from onex_platform.base.settings import Settings
 from onex_platform.deadlines.scan import ScanAccount, scan
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.order import moment_of, number, position_at
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest import inbox
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.projections.fold.checkpoint import fold_position, move_fold_cursor
@@ -48,7 +47,7 @@ class Watched:
     store: Store
 
     def execute(self, query: str, **parameters: Any) -> None:
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             cursor.execute(query, parameters or None)
 
     def select(self, query: str) -> list[tuple[Any, ...]]:
@@ -97,7 +96,7 @@ class Watched:
 
     def folded_to(self, moment: datetime) -> None:
         """Say that everything before the moment is in the rows."""
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             start = fold_position(cursor, self.archive.domain)
             assert move_fold_cursor(cursor, self.archive.domain, start, position_at(moment))
 
@@ -118,7 +117,7 @@ class Watched:
 
     def waiting(self, before: datetime = LATER) -> list[LogEvent]:
         """The facts that were declared and have no place in the log yet."""
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             return inbox.waiting(cursor, self.archive.domain, before, 1_000_000)
 
     def fold(self, until: datetime, *events: LogEvent) -> BatchResult:
@@ -126,7 +125,7 @@ class Watched:
         start = self.store.position()
         facts = self.waiting(until)
         numbered = list(number([*facts, *events], moment_of(start), until))
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             enter_ids(cursor, self.archive.domain, numbered)
             inbox.remove(cursor, self.archive.domain, [fact.event_id for fact in facts])
         return self.store.fold(numbered, start, position_at(until))

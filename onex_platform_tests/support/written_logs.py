@@ -15,7 +15,6 @@ from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import Cut, OffsetRange, Place
 from onex_platform.ingest.cuts.cut_job import period_of
@@ -83,7 +82,7 @@ class WrittenLog:
         account = CutAccount(len(entered), 0, sum(event.duplicate for event in entered))
         pages = [write_page(self.archive, entered, EnumPageReason.INGEST, cut)]
         self.archive.index.commit_cut(cut, uuid4(), pages, account, [], {})
-        with transaction(self.archive.engine, self.archive.breaker) as cursor:
+        with self.archive.database.transaction() as cursor:
             end = position_at(at(until))
             assert move_fold_cursor(cursor, self.archive.domain, self._folded, end)
             outcomes = Counter(self.run.outcomes) - counts
@@ -164,7 +163,7 @@ def require_rows(log: WrittenLog) -> None:
 
 
 def let_grace_pass(archive: PageArchive) -> None:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute("UPDATE pages SET replaced_at = replaced_at - interval '2 hours'")
 
 

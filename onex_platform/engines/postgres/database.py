@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from typing import Any, cast
@@ -32,28 +33,24 @@ from onex_platform.base.errors import (
     InfraError,
     InfraTimeoutError,
 )
-from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.base.resilience import CircuitBreaker, shared_breaker
 from onex_platform.base.settings import PostgresSettings, Settings
 from onex_platform.base.telemetry import redact
 
 __all__ = [
     "LOCK_HOLDER",
     "Cursor",
+    "Database",
     "Engine",
     "copy_rows",
     "database_address",
-    "fenced",
     "fetch_one",
     "lift_statement_limit",
+    "open_database",
     "open_engine",
-    "require_fence",
     "session_arguments",
-    "session_lock",
-    "session_lock_if_free",
     "session_name",
-    "stream",
     "streamed",
-    "transaction",
     "translated",
 ]
 
@@ -173,91 +170,97 @@ def translated(breaker: CircuitBreaker) -> Iterator[None]:
             raise failure from error
 
 
+@dataclass(frozen=True, slots=True)
+class Database:
+    """PostgreSQL as one process reaches it: its pool, and the breaker that its users share."""
+
+    engine: Engine
+    breaker: CircuitBreaker
+
+    @contextmanager
+    def transaction(self, *, idle_seconds: float | None = None) -> Iterator[Cursor]:
+        """One guarded transaction: committed when the block ends, rolled back when it raises.
+
+        The cursor is psycopg's own, COPY included; its rows are named tuples. If this process stops
+        inside, the server ends the session after `idle_seconds`, and others get what it had locked.
+        """
+        with translated(self.breaker), self.engine.begin() as connection:
+            driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+            with driver.cursor(row_factory=namedtuple_row) as cursor:
+                if idle_seconds is not None:
+                    cursor.execute(_IDLE_TIMEOUT, [f"{math.ceil(idle_seconds * 1000)}ms"])
+                yield cursor
+                self.require_fence(cursor)
+
+    def stream(
+        self, query: str, parameters: Mapping[str, Any], rows_per_fetch: int = 1000
+    ) -> Iterator[Any]:
+        """The query's rows from one snapshot, fetched piece by piece: memory stays flat."""
+        with (
+            self.transaction() as cursor,
+            cursor.connection.cursor("stream", row_factory=namedtuple_row) as portal,
+        ):
+            portal.itersize = rows_per_fetch
+            yield from portal.execute(query, parameters)
+
+    def fenced(self, fence: Fence) -> Database:
+        """The same pool, for somebody whose transactions may be refused at their end."""
+        return replace(self, engine=self.engine.execution_options(fence=fence))
+
+    def require_fence(self, cursor: Cursor) -> None:
+        """Raise if the owner may not commit what the transaction has written, if anything."""
+        fence: Fence | None = self.engine.get_execution_options().get("fence")
+        if fence is not None and not cursor.connection.closed:
+            written = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS something"
+            if fetch_one(cursor, written).something:
+                fence(cursor)
+
+    @contextmanager
+    def session_lock(self, key: int) -> Iterator[None]:
+        """Hold an advisory lock on a session of its own: it ends there, however this process
+        ends."""
+        with self._own_session() as session:
+            session.execute("SELECT pg_advisory_lock(%s)", [key])
+            session.commit()
+            yield
+
+    @contextmanager
+    def session_lock_if_free(self, key: int) -> Iterator[timedelta | None]:
+        """`session_lock` without waiting: None if it is held now, else for how long another has it.
+
+        Of a holder that this role may not look at, that is for ever.
+        """
+        with self._own_session() as session:
+            taken = session.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
+            holder = None
+            if not (taken and taken[0]):
+                holder = session.execute(_HELD_FOR, {"key": key}).fetchone()
+            session.commit()
+            if taken and taken[0]:
+                yield None
+            elif holder is None:  # it has just been given back
+                yield timedelta()
+            else:
+                yield timedelta.max if holder[0] is None else holder[0]
+
+    @contextmanager
+    def _own_session(self) -> Iterator[psycopg.Connection[Any]]:
+        """A session that ends with the block, and with it whatever it holds."""
+        with translated(self.breaker), self.engine.connect() as connection:
+            try:
+                yield cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+            finally:
+                connection.invalidate()
+
+
 @contextmanager
-def transaction(
-    engine: Engine, breaker: CircuitBreaker, *, idle_seconds: float | None = None
-) -> Iterator[Cursor]:
-    """One guarded transaction: committed when the block ends, rolled back when it raises.
-
-    The cursor is psycopg's own, COPY included; its rows are named tuples. If this process stops
-    inside, the server ends the session after `idle_seconds`, and others get what it had locked.
-    """
-    with translated(breaker), engine.begin() as connection:
-        driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-        with driver.cursor(row_factory=namedtuple_row) as cursor:
-            if idle_seconds is not None:
-                cursor.execute(_IDLE_TIMEOUT, [f"{math.ceil(idle_seconds * 1000)}ms"])
-            yield cursor
-            require_fence(engine, cursor)
-
-
-def fenced(engine: Engine, fence: Fence) -> Engine:
-    """The same pool, for somebody whose transactions may be refused at their end."""
-    return engine.execution_options(fence=fence)
-
-
-def require_fence(engine: Engine, cursor: Cursor) -> None:
-    """Raise if the engine's owner may not commit what the transaction has written, if anything."""
-    fence: Fence | None = engine.get_execution_options().get("fence")
-    if fence is not None and not cursor.connection.closed:
-        written = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS something"
-        if fetch_one(cursor, written).something:
-            fence(cursor)
-
-
-@contextmanager
-def session_lock(engine: Engine, breaker: CircuitBreaker, key: int) -> Iterator[None]:
-    """Hold an advisory lock on a session of its own: it ends there, however this process ends."""
-    with _own_session(engine, breaker) as session:
-        session.execute("SELECT pg_advisory_lock(%s)", [key])
-        session.commit()
-        yield
-
-
-@contextmanager
-def session_lock_if_free(
-    engine: Engine, breaker: CircuitBreaker, key: int
-) -> Iterator[timedelta | None]:
-    """`session_lock` without waiting: None if it is held now, else for how long another has it.
-
-    Of a holder that this role may not look at, that is for ever.
-    """
-    with _own_session(engine, breaker) as session:
-        [taken] = session.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone() or [False]
-        holder = None if taken else session.execute(_HELD_FOR, {"key": key}).fetchone()
-        session.commit()
-        if taken:
-            yield None
-        elif holder is None:  # it has just been given back
-            yield timedelta()
-        else:
-            yield timedelta.max if holder[0] is None else holder[0]
-
-
-@contextmanager
-def _own_session(engine: Engine, breaker: CircuitBreaker) -> Iterator[psycopg.Connection[Any]]:
-    """A session that ends with the block, and with it whatever it holds."""
-    with translated(breaker), engine.connect() as connection:
-        try:
-            yield cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-        finally:
-            connection.invalidate()
-
-
-def stream(
-    engine: Engine,
-    breaker: CircuitBreaker,
-    query: str,
-    parameters: Mapping[str, Any],
-    rows_per_fetch: int = 1000,
-) -> Iterator[Any]:
-    """The query's rows from one snapshot, fetched piece by piece: memory stays flat."""
-    with (
-        transaction(engine, breaker) as cursor,
-        cursor.connection.cursor("stream", row_factory=namedtuple_row) as portal,
-    ):
-        portal.itersize = rows_per_fetch
-        yield from portal.execute(query, parameters)
+def open_database(settings: Settings, breaker: CircuitBreaker | None = None) -> Iterator[Database]:
+    """The platform's database for the block; all of a process share one breaker, unless given."""
+    engine = open_engine(settings)
+    try:
+        yield Database(engine, breaker or shared_breaker("PostgreSQL", settings.breaker))
+    finally:
+        engine.dispose()
 
 
 @contextmanager

@@ -29,11 +29,10 @@ from onex_platform.base.settings import BreakerSettings, Settings
 from onex_platform.base.telemetry import get_logger
 from onex_platform.engines.postgres.database import (
     Cursor,
-    Engine,
+    Database,
     fetch_one,
     open_engine,
     session_name,
-    transaction,
 )
 
 Ending = Literal["released", "handed_over", "stalled", "expired"]
@@ -173,8 +172,10 @@ class LeaseKeeper:
                 "connect_timeout_seconds": min(settings.postgres.connect_timeout_seconds, 2),
             }
         )
-        self._engine = open_engine(settings.model_copy(update={"postgres": own}))
-        self._breaker = CircuitBreaker("PostgreSQL for leases", _PATIENT)
+        self._database = Database(
+            open_engine(settings.model_copy(update={"postgres": own})),
+            CircuitBreaker("PostgreSQL for leases", _PATIENT),
+        )
         self._leases: dict[int, Lease] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -215,10 +216,10 @@ class LeaseKeeper:
         return lease
 
     def living(self, name: str) -> list[LeaseRecord]:
-        return living(self._engine, self._breaker, name)
+        return living(self._database, name)
 
     def transaction(self) -> AbstractContextManager[Cursor]:
-        return transaction(self._engine, self._breaker)
+        return self._database.transaction()
 
     def drop(self, lease: Lease) -> None:
         """Renew it no longer."""
@@ -243,7 +244,7 @@ class LeaseKeeper:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(self.seconds)
-        self._engine.dispose()
+        self._database.engine.dispose()
 
     def _renew_for_ever(self) -> None:
         while not self._closing.wait(self.seconds / _RENEWALS):
@@ -293,16 +294,14 @@ def open_keeper(settings: Settings) -> Iterator[LeaseKeeper]:
         keeper.close()
 
 
-def living(engine: Engine, breaker: CircuitBreaker, name: str | None = None) -> list[LeaseRecord]:
+def living(database: Database, name: str | None = None) -> list[LeaseRecord]:
     """The leases that are renewed, of this name or of all, in the order of their numbers."""
-    return [record for record in open_leases(engine, breaker, name) if record.lives]
+    return [record for record in open_leases(database, name) if record.lives]
 
 
-def open_leases(
-    engine: Engine, breaker: CircuitBreaker, name: str | None = None
-) -> list[LeaseRecord]:
+def open_leases(database: Database, name: str | None = None) -> list[LeaseRecord]:
     """The leases that nobody has ended, those included that have expired."""
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         rows = cursor.execute(
             f"SELECT {_RECORD} FROM leases WHERE ended_at IS NULL"  # noqa: S608 - constant
             " AND (%(name)s::text IS NULL OR name = %(name)s) ORDER BY number",
@@ -311,12 +310,10 @@ def open_leases(
         return [LeaseRecord(*row) for row in rows]
 
 
-def leases_of_runs(
-    engine: Engine, breaker: CircuitBreaker, run_ids: list[str]
-) -> dict[str, list[LeaseRecord]]:
+def leases_of_runs(database: Database, run_ids: list[str]) -> dict[str, list[LeaseRecord]]:
     """Every lease that these runs have claimed, ended or not."""
     found: dict[str, list[LeaseRecord]] = {run_id: [] for run_id in run_ids}
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         rows = cursor.execute(
             f"SELECT {_RECORD} FROM leases WHERE run_id = ANY(%s) ORDER BY number",  # noqa: S608
             [run_ids],
@@ -326,18 +323,18 @@ def leases_of_runs(
     return found
 
 
-def end_expired(engine: Engine, breaker: CircuitBreaker, run_id: str) -> bool:
+def end_expired(database: Database, run_id: str) -> bool:
     """End what a run has claimed and no longer renews; whether there was something.
 
     One that renewed it at the last moment keeps it.
     """
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         return _end_expired(cursor, "run_id = %(what)s", run_id)
 
 
-def end_forgotten(engine: Engine, breaker: CircuitBreaker, age: timedelta) -> None:
+def end_forgotten(database: Database, age: timedelta) -> None:
     """End every lease that expired so long ago and that nobody has asked for since."""
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         _end_expired(cursor, "expires_at < clock_timestamp() - %(what)s::interval", age)
 
 

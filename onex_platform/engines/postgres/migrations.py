@@ -32,7 +32,11 @@ from onex_platform.base.errors import ConfigurationError, InfraError, InfraTimeo
 from onex_platform.base.paths import project_folder
 from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings
-from onex_platform.engines.postgres.database import database_address, session_arguments, translated
+from onex_platform.engines.postgres.database import (
+    database_address,
+    session_arguments,
+    translated,
+)
 
 _LOCK_KEY = int.from_bytes(b"onex-sql", "big")
 _NAME = re.compile(r"(?P<number>\d{4})\.[a-z0-9_]+")

@@ -20,11 +20,10 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules
-from onex_platform.engines.postgres.database import lift_statement_limit, open_engine, transaction
+from onex_platform.engines.postgres.database import lift_statement_limit, open_database
 from onex_platform.engines.spark.session import kafka_options
 from onex_platform.engines.spark.worker import keep_large_arrays_apart
 from onex_platform.ingest.admission.admit import Admitted, admit_records
@@ -318,20 +317,15 @@ def _write_task(
     job: IngestJob, task: int, admitted: Admitted, one_page: bool
 ) -> list[dict[str, Any]]:
     """Number, write and stage what was admitted for one task; what it did."""
-    engine = open_engine(job.settings)
-    breaker = shared_breaker("PostgreSQL", job.settings.breaker)
-    try:
-        with transaction(engine, breaker) as cursor:
-            lift_statement_limit(cursor)
+    with open_database(job.settings) as database, database.transaction() as cursor:
+        lift_statement_limit(cursor)
 
-            def known_ids(ids: list[bytes]) -> set[bytes]:
-                known = recall(cursor, job.domain, [UUID(bytes=item) for item in ids]).known
-                return {item.bytes for item in known}
+        def known_ids(ids: list[bytes]) -> set[bytes]:
+            known = recall(cursor, job.domain, [UUID(bytes=item) for item in ids]).known
+            return {item.bytes for item in known}
 
-            events = enter_log(admitted.events, job.cut.closed_before, job.cut.instant, known_ids)
-            staged = staging.stage(cursor, job.batch_id, task, events, admitted.parked)
-    finally:
-        engine.dispose()
+        events = enter_log(admitted.events, job.cut.closed_before, job.cut.instant, known_ids)
+        staged = staging.stage(cursor, job.batch_id, task, events, admitted.parked)
     store = PageStore(job.store_url)
     reports = [
         {**store_page(store, page), "duplicates": 0, **dict.fromkeys(staging.TABLES, 0)}

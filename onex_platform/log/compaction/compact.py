@@ -26,9 +26,8 @@ import pyarrow as pa
 
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import shared_breaker
 from onex_platform.base.settings import Settings
-from onex_platform.engines.postgres.database import open_engine
+from onex_platform.engines.postgres.database import open_database
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
 from onex_platform.ingest.index import PageIndex
@@ -147,18 +146,14 @@ def _account(reports: list[Any]) -> CompactionAccount:
 
 def _merger(job: CompactionJob) -> ArrowTask:
     def merge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        engine = open_engine(job.settings)
-        breaker = shared_breaker("PostgreSQL", job.settings.breaker)
-        index, store = PageIndex(engine, breaker, job.domain), PageStore(job.store_url)
-        try:
+        with open_database(job.settings) as database:
+            index, store = PageIndex(database, job.domain), PageStore(job.store_url)
             for batch in batches:
                 reports = [
                     _merge(job, index, store, job.groups[number])
                     for number in batch.column(0).to_pylist()
                 ]
                 yield pa.RecordBatch.from_pylist(reports, _REPORT)
-        finally:
-            engine.dispose()
 
     return merge
 

@@ -20,16 +20,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from onex_platform.base.resilience import shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres.database import (
-    fetch_one,
-    lift_statement_limit,
-    open_engine,
-    stream,
-    transaction,
-)
+from onex_platform.engines.postgres.database import fetch_one, lift_statement_limit, open_database
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import OffsetRange, Place
 from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
@@ -172,17 +165,13 @@ def _reader(job: _PagesJob) -> ArrowTask:
     """Each task asks the index for its part: the driver has none of the list."""
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        engine = open_engine(job.settings)
-        breaker = shared_breaker("PostgreSQL", job.settings.breaker)
-        index, store = PageIndex(engine, breaker, job.domain), PageStore(job.store_url)
-        try:
+        with open_database(job.settings) as database:
+            index, store = PageIndex(database, job.domain), PageStore(job.store_url)
             for batch in batches:
                 for part in batch.column(0).to_pylist():
                     readings = _read_pages(store, index.entries_by_id(part, job.parts))
                     rows = [reading._asdict() for reading in readings]
                     yield pa.RecordBatch.from_pylist(rows, _READING)
-        finally:
-            engine.dispose()
 
     return read
 
@@ -209,7 +198,7 @@ def _read_pages(store: PageStore, pages: Iterable[PageEntry]) -> Iterator[_Readi
 
 def _cut_faults(archive: PageArchive, since: datetime | None) -> Iterator[LogFault]:
     """A cut ends before the next one begins, the last one at the head or before it."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         if since is None:
             lift_statement_limit(cursor)
         broken = cursor.execute(
@@ -231,7 +220,7 @@ def _offset_faults(
     Where offsets began anew, each generation has a chain of its own, up to where it ended.
     """
     scope = {"domain": archive.domain, "since": since or BEGINNING, "whole": since is None}
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         if since is None:
             lift_statement_limit(cursor)
         totals = fetch_one(
@@ -289,9 +278,7 @@ def _event_faults(
     start = position_at(since or BEGINNING)
     # The head first: below it, neither cuts nor events are added any more.
     head = archive.index.head()
-    cuts = stream(
-        archive.engine,
-        archive.breaker,
+    cuts = archive.database.stream(
         "SELECT closed_before, instant, archived FROM log_cuts"
         " WHERE domain = %(domain)s AND instant <= %(head)s AND instant > %(since)s"
         " ORDER BY closed_before",

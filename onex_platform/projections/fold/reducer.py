@@ -20,19 +20,13 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.batch import Decider, RowChange
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import (
-    Cursor,
-    lift_statement_limit,
-    open_engine,
-    transaction,
-)
+from onex_platform.engines.postgres.database import Cursor, lift_statement_limit, open_database
 from onex_platform.engines.postgres.staging import RowCounts, clear_staging
 from onex_platform.ingest.archive import PageArchive, durations
 from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
@@ -122,7 +116,7 @@ def fold_log(
     A batch ends where a cut ends: with the first one that brings it to the settings' size. So the
     rows do not depend on that size, and a backlog becomes batches that can be committed.
     """
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         start = fold_position(cursor, archive.domain)
     end = archive.index.end_of_batch(start, archive.settings.pipeline.fold_events)
     if end <= start:
@@ -147,7 +141,7 @@ def rehearse_fold(spark: SparkSession, archive: PageArchive) -> None:
         return
     job = _job(archive, position_at(head - _RECENT), position_at(head), pages, None, head)
     _folded(spark, job, tasks=1)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         clear_staging(cursor, staged_batch.TABLES, job.batch_id)
 
 
@@ -197,7 +191,7 @@ def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBat
         {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
     )
     facts = sum(report.facts for report in reports)
-    projector = ProjectorRegistration(archive.engine, archive.settings, archive.breaker)
+    projector = ProjectorRegistration(archive.database, archive.settings)
     result = projector.persist_batch(
         ProjectionBatch(
             domain=job.domain,
@@ -230,14 +224,12 @@ def _folder(job: FoldJob) -> ArrowTask:
 
 def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
     """Fold the task's buckets and hand over what they came to, without whoever raises."""
-    engine = open_engine(job.settings)
-    breaker = shared_breaker("PostgreSQL", job.settings.breaker)
-    reader = ProjectionReaderRegistration(engine, breaker)
     store = PageStore(job.store_url)
     bucket = buckets[0] if len(buckets) == 1 else None
     faults: dict[bytes, Fault] = {}
-    try:
-        with transaction(engine, breaker) as cursor:
+    with open_database(job.settings) as database:
+        reader = ProjectionReaderRegistration(database)
+        with database.transaction() as cursor:
             aside = excluded_nodes(cursor, job.domain)
         staged: RowCounts | None = None
         while staged is None:
@@ -247,14 +239,12 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
                 aside,
                 faults,
             )
-            with transaction(engine, breaker) as cursor:
+            with database.transaction() as cursor:
                 lift_statement_limit(cursor)
                 _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
                 facts = [*fold.facts, *fold.announced]
                 handed = Handed(changes, facts, fold.refused, fold.aside, faults)
                 staged = _hand_over(job, cursor, task, handed, faults)
-    finally:
-        engine.dispose()
     outcomes = fold.outcomes
     return {
         "encoded_bytes": 0,

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from onex_platform.base.errors import OnexError
 from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.cut_job import spark_type
 from onex_platform.ingest.event_schema import bucket_of
@@ -148,7 +147,7 @@ def plan_replay(
 
 def folded_to(archive: PageArchive) -> int:
     """How far the log is complete: below this, whatever was to be decided has been."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         return fold_position(cursor, archive.domain)
 
 

@@ -18,7 +18,7 @@ from uuid import UUID, uuid5
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
 from onex_platform.domain.order import moment_of
-from onex_platform.engines.postgres.database import Cursor, fetch_one, transaction
+from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.column_fold import Refused
 from onex_platform.projections.fold.containment import Fault, require_few
@@ -146,11 +146,11 @@ def alert_of_set_aside(archive: PageArchive, now: datetime) -> int:
     A mark is changed after the acknowledgement. Whoever is killed in between tells it again, under
     the same event id.
     """
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         untold = marks(cursor, archive.domain, untold=True)
     told = tell(archive.settings, "set_aside", [_alarm(archive.domain, mark) for mark in untold])
     if told:
-        with effect("set_aside.mark_alert"), transaction(archive.engine, archive.breaker) as cursor:
+        with effect("set_aside.mark_alert"), archive.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE set_aside_nodes SET alerted_at = %s"
                 " WHERE domain = %s AND (entity_id, since_position)"

@@ -19,7 +19,7 @@ from psycopg.types.json import Jsonb
 from onex_platform.base.errors import InfraError, OnexError
 from onex_platform.base.faults import effect
 from onex_platform.domain.order import moment_of, position_at
-from onex_platform.engines.postgres.database import Cursor, transaction
+from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.store import PageStore
 from onex_platform.projections.fold.column_fold import BucketFold
@@ -78,7 +78,7 @@ def write_hour(spark: SparkSession, archive: PageArchive, hour: datetime) -> Sto
     state = StoredState(end, sum(file.nodes for file in files), tuple(files), aside)
     with (
         effect("history.commit_hour"),
-        transaction(archive.engine, archive.breaker) as cursor,
+        archive.database.transaction() as cursor,
     ):
         _require_base(cursor, archive.domain, base)
         _replace(cursor, archive, hour, state)
@@ -88,7 +88,7 @@ def write_hour(spark: SparkSession, archive: PageArchive, hour: datetime) -> Sto
 
 def nearest_state(archive: PageArchive, position: int) -> StoredState:
     """The latest stored state that is not beyond a position."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         row = cursor.execute(
             f"{_STATES} AND position <= %s ORDER BY position DESC LIMIT 1",
             [archive.domain, position],
@@ -110,7 +110,7 @@ def known_position(archive: PageArchive, moment: datetime) -> int:
 
 def unwritten_hours(archive: PageArchive) -> Iterator[datetime]:
     """The hours that are over and have no stored state yet, oldest first."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         first = cursor.execute(
             "SELECT min(min_position) AS position FROM pages"
             " WHERE domain = %s AND replaced_at IS NULL",
@@ -218,7 +218,7 @@ def _delete_replaced(archive: PageArchive) -> None:
     """Delete the files that were replaced longer ago than the grace period."""
     with (
         effect("history.delete_files"),
-        transaction(archive.engine, archive.breaker) as cursor,
+        archive.database.transaction() as cursor,
     ):
         # Their rows are gone only after them: whoever dies in between leaves the rest to the next,
         # and whoever writes the same file anew waits to see whether it is still there.

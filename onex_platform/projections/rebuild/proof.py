@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.refold import EVERYTHING, Scope, folded_to
 from onex_platform.projections.history.hourly_states import nearest_state
@@ -71,7 +70,7 @@ def live_equals_replay(
     with open_rebuild(spark, archive, scope, base) as rebuild:
         rebuild.catch_up()
         comparison = rebuild.compare()
-        with transaction(archive.engine, archive.breaker) as cursor:
+        with archive.database.transaction() as cursor:
             recorded = rebuild.recorded_outcomes(cursor)
         return ReplayProof(
             comparison=comparison,
@@ -82,7 +81,7 @@ def live_equals_replay(
 
 def _sample(archive: PageArchive, size: int) -> Scope:
     """A range of ids with `size` live rows, begun at random; all ids if there are no more."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         for start in (uuid4(), _FIRST_ID):
             last = cursor.execute(
                 "SELECT entity_id FROM registration_projections"

@@ -25,11 +25,10 @@ import pyarrow as pa
 
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import Cursor, fetch_one, open_engine, transaction
+from onex_platform.engines.postgres.database import Cursor, fetch_one, open_database
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.replay import LogChunk
 from onex_platform.log.store import PageStore
@@ -122,7 +121,7 @@ class Rebuild:
 
     def compare(self) -> Comparison:
         """The live rows beside the side table; rows that have moved on since are not judged."""
-        with transaction(self._archive.engine, self._archive.breaker) as cursor:
+        with self._archive.database.transaction() as cursor:
             return self._compare(cursor)
 
     def swap(self, at_most: int | None = None) -> Comparison:
@@ -136,7 +135,7 @@ class Rebuild:
                 break
         with (
             effect("rebuild.swap"),
-            transaction(archive.engine, archive.breaker) as cursor,
+            archive.database.transaction() as cursor,
         ):
             take_turn(cursor, archive.domain)
             with effect("rebuild.last_catch_up"):
@@ -237,19 +236,15 @@ def open_rebuild(
 
 def _folder(job: _SideJob) -> BucketWork:
     def fold(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
-        engine = open_engine(job.settings)
-        breaker = shared_breaker("PostgreSQL", job.settings.breaker)
         store = PageStore(job.replay.store_url)
         counts: Counter[str] = Counter()
-        try:
+        with open_database(job.settings) as database:
             for bucket in buckets:
-                with transaction(engine, breaker) as cursor:
+                with database.transaction() as cursor:
                     require_side_table(cursor, job.rebuild_id)
                     for folded in _fold_bucket(job, store, cursor, bucket):
                         counts += Counter({o.value: n for o, n in folded.outcomes.items()})
                         counts["set_aside"] += folded.set_aside
-        finally:
-            engine.dispose()
         yield pa.RecordBatch.from_pylist([{name: counts[name] for name in _COUNTS}], _REPORT)
 
     return fold

@@ -22,8 +22,6 @@ from onex_platform.engines.postgres.database import (
     copy_rows,
     fetch_one,
     lift_statement_limit,
-    session_lock,
-    transaction,
 )
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.containment import Fault
@@ -180,10 +178,10 @@ _COUNT_BARE = """
 def side_table(archive: PageArchive) -> Iterator[UUID]:
     """The id of an empty side table for the block; what rebuilds left that died is removed."""
     rebuild_id = uuid4()
-    with session_lock(archive.engine, archive.breaker, _lock_key(rebuild_id)):
+    with archive.database.session_lock(_lock_key(rebuild_id)):
         with (
             effect("rebuild.begin"),
-            transaction(archive.engine, archive.breaker) as cursor,
+            archive.database.transaction() as cursor,
         ):
             _discard_abandoned(cursor)
             cursor.execute(
@@ -195,7 +193,7 @@ def side_table(archive: PageArchive) -> Iterator[UUID]:
         finally:
             with (
                 effect("rebuild.discard"),
-                transaction(archive.engine, archive.breaker) as cursor,
+                archive.database.transaction() as cursor,
             ):
                 _discard(cursor, rebuild_id)
 

@@ -14,17 +14,11 @@ from dataclasses import dataclass, field
 from typing import Self
 from uuid import UUID
 
-from onex_platform.base.resilience import CircuitBreaker, shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.batch import BatchFold, RowChange
 from onex_platform.domain.projection import ModelRegistrationProjection, ModelSequenceInfo
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import (
-    Cursor,
-    Engine,
-    lift_statement_limit,
-    transaction,
-)
+from onex_platform.engines.postgres.database import Cursor, Database, lift_statement_limit
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.ingest.index import StoredPage, insert_pages
 from onex_platform.projections.fold.checkpoint import fold_position, move_fold_cursor, take_turn
@@ -79,12 +73,9 @@ class BatchResult:
 class ProjectorRegistration:
     """Writes registration projections. Callers of all processes take turns per domain."""
 
-    def __init__(
-        self, engine: Engine, settings: Settings, breaker: CircuitBreaker | None = None
-    ) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
         self._settings = settings
-        self._breaker = breaker or shared_breaker("postgresql", settings.breaker)
 
     def initialize_schema(self) -> list[str]:
         """Apply pending migrations; the names of those applied now."""
@@ -93,7 +84,7 @@ class ProjectorRegistration:
     def persist(self, projection: ModelRegistrationProjection) -> bool:
         """Write one whole row unless it is stale; whether it was written."""
         row = Given([RowChange(row=projection, wide=True, liveness=True)])
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             take_turn(cursor, projection.domain)
             if _is_stale(cursor, projection.entity_id, projection.domain, projection.sequence_info):
                 return False
@@ -102,13 +93,13 @@ class ProjectorRegistration:
 
     def is_stale(self, entity_id: UUID, domain: str, sequence: ModelSequenceInfo) -> bool:
         """Whether `persist` would refuse a row at this place: something as new stands there."""
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             return _is_stale(cursor, entity_id, domain, sequence)
 
     def persist_batch(self, batch: ProjectionBatch) -> BatchResult:
         """Write the whole batch if the log is folded up to its start, else nothing."""
         domain, start, end = batch.domain, batch.start, batch.end
-        with transaction(self._engine, self._breaker) as cursor:
+        with self._database.transaction() as cursor:
             lift_statement_limit(cursor)
             if not move_fold_cursor(cursor, domain, start, end):
                 cursor.connection.rollback()

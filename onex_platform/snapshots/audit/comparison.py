@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
-from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import Positions, read_to_end, written_positions
-from onex_platform.engines.postgres.database import Cursor, Engine, stream, transaction
+from onex_platform.engines.postgres.database import Cursor, Database
 from onex_platform.snapshots.audit.contents import digest_of
 from onex_platform.snapshots.audit.topic_states import (
     EnumSnapshotFault,
@@ -102,8 +101,7 @@ class _Topic:
 
 def compare(
     settings: Settings,
-    engine: Engine,
-    breaker: CircuitBreaker,
+    database: Database,
     config: ModelSnapshotTopicConfig,
     entities: Collection[UUID] | None = None,
     *,
@@ -118,7 +116,7 @@ def compare(
     topic.read_on(entities)
     suspects: dict[UUID, State | None] = {}
     unseen = set(states.entities())
-    for row in _rows(engine, breaker, config.domain, entities):
+    for row in _rows(database, config.domain, entities):
         result.rows += 1
         unseen.discard(row.entity_id)
         state = State(row.row_version, row.closed)
@@ -129,12 +127,12 @@ def compare(
         else:
             suspects[row.entity_id] = state
     unknown = {key for key in unseen if states.fault_of(key, None) is not None}
-    on_their_way = _waiting(engine, breaker, config.domain, unknown)
+    on_their_way = _waiting(database, config.domain, unknown)
     result.waiting += len(on_their_way)
     suspects |= dict.fromkeys(unknown - on_their_way)
     doubted: dict[UUID, _Said] = {}
     if contents:
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             rows = _whole_rows(cursor, config.domain, entities)
             doubted = _differing_contents(rows, states, result)
     if suspects or doubted:
@@ -151,7 +149,7 @@ def compare(
             result.faults.append(fault)
     now = {
         row.entity_id: State(row.row_version, row.closed)
-        for row in (_rows(engine, breaker, config.domain, leading) if leading else ())
+        for row in (_rows(database, config.domain, leading) if leading else ())
     }
     for key in leading:
         fault = states.fault_of(key, now.get(key))
@@ -207,19 +205,15 @@ def _whole_rows(cursor: Cursor, domain: str, ids: Collection[UUID] | None) -> It
         last, _, _ = piece[-1]
 
 
-def _waiting(
-    engine: Engine, breaker: CircuitBreaker, domain: str, ids: Collection[UUID]
-) -> set[UUID]:
+def _waiting(database: Database, domain: str, ids: Collection[UUID]) -> set[UUID]:
     """Which of them have an entry in the outbox."""
     if not ids:
         return set()
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         found = cursor.execute(_WAITING, {"domain": domain, "ids": list(ids)}).fetchall()
     return {entry.entity_id for entry in found}
 
 
-def _rows(
-    engine: Engine, breaker: CircuitBreaker, domain: str, ids: Iterable[UUID] | None
-) -> Iterator[Any]:
+def _rows(database: Database, domain: str, ids: Iterable[UUID] | None) -> Iterator[Any]:
     chosen = None if ids is None else list(ids)
-    return stream(engine, breaker, _ROWS, {"domain": domain, "ids": chosen}, rows_per_fetch=5000)
+    return database.stream(_ROWS, {"domain": domain, "ids": chosen}, rows_per_fetch=5000)

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from onex_platform.base.faults import effect
 from onex_platform.domain.projection import MOST_LIFTED_VERSION, MOST_VERSION
-from onex_platform.engines.postgres.database import Cursor, transaction
+from onex_platform.engines.postgres.database import Cursor
 from onex_platform.projections.fold.checkpoint import take_turn
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.audit.comparison import TopicComparison, compare
@@ -53,7 +53,7 @@ def sweep(
         for fault in found.faults
         if fault.is_outdone and (raise_versions or fault.kind is not EnumSnapshotFault.AHEAD)
     ][:limit]
-    with transaction(relay.engine, relay.breaker) as cursor:
+    with relay.database.transaction() as cursor:
         raised = _raise(cursor, relay.domain, lifted) if lifted else 0
         with effect("snapshots.queue_repairs"):
             queued = outbox.queue_rows(cursor, relay.domain, islice(_repairs(found.faults), limit))
@@ -65,7 +65,7 @@ def look(
 ) -> TopicComparison:
     """Compare only."""
     config = relay.writer.config
-    return compare(relay.settings, relay.engine, relay.breaker, config, entities, contents=contents)
+    return compare(relay.settings, relay.database, config, entities, contents=contents)
 
 
 def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
@@ -101,7 +101,7 @@ def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
 
 def queue_entities(relay: OutboxRelay, entities: Collection[UUID]) -> set[UUID]:
     """Queue these rows to be published again as they are; those that exist."""
-    with transaction(relay.engine, relay.breaker) as cursor:
+    with relay.database.transaction() as cursor:
         rows = cursor.execute(
             f"SELECT {_ENTRY}, entity_id, row_version FROM registration_projections"  # noqa: S608
             " WHERE domain = %s AND entity_id = ANY(%s)",

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from uuid import uuid5
 
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import shortened
-from onex_platform.engines.postgres.database import Engine, transaction
+from onex_platform.engines.postgres.database import Database
 from onex_platform.ingest.checks import Verdict
 from onex_platform.projections.write import outbox
 from onex_platform.topics.alarms import Alarm, tell
@@ -17,26 +16,24 @@ from onex_platform.topics.alarms import Alarm, tell
 _OPERATION = "publish_events"
 
 
-def alert_of_held(settings: Settings, engine: Engine, breaker: CircuitBreaker, domain: str) -> int:
+def alert_of_held(settings: Settings, database: Database, domain: str) -> int:
     """Tell of every node that is held up and not told of yet; how many the broker has taken.
 
     What it does not take is told with the next attempt to publish, under the same event id.
     """
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         untold = outbox.held(cursor, domain, untold=True)
     told = tell(settings, "held_publication", [_alarm(domain, node) for node in untold])
     if told:
-        with effect("held_publication.mark_alert"), transaction(engine, breaker) as cursor:
+        with effect("held_publication.mark_alert"), database.transaction() as cursor:
             nodes = [node.entity_id for node in untold]
             outbox.mark_told(cursor, domain, nodes, datetime.now(UTC))
     return told
 
 
-def no_event_is_held_back(
-    engine: Engine, breaker: CircuitBreaker, domain: str, now: datetime
-) -> Verdict:
+def no_event_is_held_back(database: Database, domain: str, now: datetime) -> Verdict:
     """Whether Kafka takes every event that the registry has for it."""
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         held = outbox.held(cursor, domain)
     oldest = min((node.held_since for node in held), default=now)
     return Verdict(

@@ -17,7 +17,6 @@ from uuid import UUID
 from confluent_kafka import Message
 
 from onex_platform.base.errors import ConfigurationError, OnexError
-from onex_platform.base.resilience import CircuitBreaker, shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.projection import (
@@ -25,7 +24,7 @@ from onex_platform.domain.projection import (
     ModelRegistrationSnapshot,
 )
 from onex_platform.engines.kafka.clients import read_to_end, written_positions
-from onex_platform.engines.postgres.database import Engine
+from onex_platform.engines.postgres.database import Database
 from onex_platform.snapshots.publish.writer import SnapshotWriter, Turn
 from onex_platform.snapshots.read.snapshot_map import (
     Draft,
@@ -64,18 +63,12 @@ class SnapshotPublisherRegistration:
     def __init__(
         self,
         settings: Settings,
-        engine: Engine,
+        database: Database,
         config: ModelSnapshotTopicConfig | None = None,
-        breaker: CircuitBreaker | None = None,
     ) -> None:
         self.config = config or ModelSnapshotTopicConfig.default(settings.environment)
         self._settings = settings
-        self._writer = SnapshotWriter(
-            settings,
-            engine,
-            breaker or shared_breaker("PostgreSQL", settings.breaker),
-            self.config,
-        )
+        self._writer = SnapshotWriter(settings, database, self.config)
 
     def start(self) -> None:
         """Open the producer and make sure that both servers answer."""

@@ -18,16 +18,9 @@ from psycopg.errors import LockNotAvailable
 
 from onex_platform.base.errors import InfraError
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
-from onex_platform.engines.postgres.database import (
-    LOCK_HOLDER,
-    Cursor,
-    Engine,
-    require_fence,
-    transaction,
-)
+from onex_platform.engines.postgres.database import LOCK_HOLDER, Cursor, Database
 
 # How often a waiting publisher looks at the holder; in between, it stands in PostgreSQL's queue.
 _LOOK_SECONDS = 1
@@ -35,19 +28,19 @@ _LOOK_SECONDS = 1
 
 @contextmanager
 def publication_turn(
-    settings: Settings, engine: Engine, breaker: CircuitBreaker, domain: str, what: str
+    settings: Settings, database: Database, domain: str, what: str
 ) -> Iterator[Cursor]:
     """One transaction in which nobody else publishes for the domain.
 
     Kafka's failures pass through it without counting against PostgreSQL.
     """
     failure = None
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         _take_turn(cursor, settings, domain)
         try:
             yield cursor
             with effect(f"{what}.mark"):
-                require_fence(engine, cursor)
+                database.require_fence(cursor)
                 cursor.connection.commit()
         except InfraError as error:
             cursor.connection.rollback()

@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from operator import attrgetter
@@ -27,13 +27,12 @@ from uuid import UUID
 
 from onex_platform.base.errors import InfraError
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import CircuitBreaker, shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.engines.kafka.sender import send_each
-from onex_platform.engines.postgres.database import Engine, open_engine, transaction
+from onex_platform.engines.postgres.database import Database, open_database
 from onex_platform.projections.fold.containment import fault_of, is_of_a_node
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.publish.cloud_events import attributes
@@ -92,14 +91,12 @@ class OutboxRelay:
     def __init__(
         self,
         settings: Settings,
-        engine: Engine,
-        breaker: CircuitBreaker,
+        database: Database,
         config: ModelSnapshotTopicConfig,
     ) -> None:
         self.settings = settings
-        self.engine = engine
-        self.breaker = breaker
-        self.writer = SnapshotWriter(settings, engine, breaker, config)
+        self.database = database
+        self.writer = SnapshotWriter(settings, database, config)
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
 
@@ -127,7 +124,7 @@ class OutboxRelay:
                     failures.append(error)
                     del steps[step]
         if account.held:
-            alert_of_held(self.settings, self.engine, self.breaker, self.domain)
+            alert_of_held(self.settings, self.database, self.domain)
         if failures:
             raise failures[0]
         account.waiting = sum(self.waiting()) if steps else 0
@@ -139,7 +136,7 @@ class OutboxRelay:
 
     def waiting(self) -> outbox.Waiting:
         """What the broker has not acknowledged yet."""
-        with transaction(self.engine, self.breaker) as cursor:
+        with self.database.transaction() as cursor:
             return outbox.waiting(cursor, self.domain)
 
     def _publish_rows(self, account: RelayAccount) -> bool:
@@ -169,7 +166,7 @@ class OutboxRelay:
     def _publish_events(self, account: RelayAccount) -> bool:
         """Publish a batch; whether there may be another."""
         limit = self.settings.snapshots.batch_records
-        turn = publication_turn(self.settings, self.engine, self.breaker, self.domain, "events")
+        turn = publication_turn(self.settings, self.database, self.domain, "events")
         with turn as cursor:
             entries = outbox.pending_events(cursor, self.domain, limit)
             if not entries:
@@ -269,17 +266,14 @@ def open_relay(
     settings: Settings,
     config: ModelSnapshotTopicConfig | None = None,
     *,
-    engine: Engine | None = None,
+    database: Database | None = None,
     domain: str = REGISTRATION_DOMAIN,
 ) -> Iterator[OutboxRelay]:
-    """A relay for the block; by itself it opens nothing. An engine that is given stays open."""
-    opened = open_engine(settings) if engine is None else engine
-    breaker = shared_breaker("PostgreSQL", settings.breaker)
+    """A relay for the block; by itself it opens nothing. A database that is given stays open."""
     config = config or ModelSnapshotTopicConfig.default(settings.environment, domain)
-    relay = OutboxRelay(settings, opened, breaker, config)
-    try:
-        yield relay
-    finally:
-        relay.close()
-        if engine is None:
-            opened.dispose()
+    with nullcontext(database) if database is not None else open_database(settings) as opened:
+        relay = OutboxRelay(settings, opened, config)
+        try:
+            yield relay
+        finally:
+            relay.close()

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from onex_platform.base.faults import effect
-from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger, shortened
 from onex_platform.engines.kafka.transactions import (
@@ -26,7 +25,7 @@ from onex_platform.engines.kafka.transactions import (
     TakenOverError,
     TransactionalProducer,
 )
-from onex_platform.engines.postgres.database import Cursor, Engine
+from onex_platform.engines.postgres.database import Cursor, Database
 from onex_platform.snapshots.publish.publisher_lock import publication_turn
 from onex_platform.snapshots.snapshot_records import RowState, to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
@@ -52,14 +51,12 @@ class SnapshotWriter:
     def __init__(
         self,
         settings: Settings,
-        engine: Engine,
-        breaker: CircuitBreaker,
+        database: Database,
         config: ModelSnapshotTopicConfig,
     ) -> None:
         self.config = config
         self._settings = settings
-        self._engine = engine
-        self._breaker = breaker
+        self._database = database
         self._producer = TransactionalProducer(
             settings,
             f"onex-snapshots.{config.domain}.{config.topic}",
@@ -87,9 +84,7 @@ class SnapshotWriter:
         self._producer.close()
 
     def _once(self, work: Callable[[Turn], T]) -> T:
-        turn = publication_turn(
-            self._settings, self._engine, self._breaker, self.config.domain, "snapshots"
-        )
+        turn = publication_turn(self._settings, self._database, self.config.domain, "snapshots")
         with turn as cursor:
             self._producer.open()
             return work(Turn(cursor, self._send))

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,12 +25,11 @@ from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import BreakerSettings, Settings
 from onex_platform.engines.postgres.database import (
     Cursor,
-    Engine,
+    Database,
     fetch_one,
+    open_database,
     open_engine,
-    stream,
     streamed,
-    transaction,
     translated,
 )
 
@@ -53,24 +53,20 @@ def breaker() -> CircuitBreaker:
     return CircuitBreaker("postgresql", BreakerSettings())
 
 
-OpenEngine = Callable[..., Engine]
+OpenDatabase = Callable[..., Database]
 
 
 @pytest.fixture
-def opened(database_settings: Settings) -> Iterator[OpenEngine]:
-    """Opens engines on the test's database, with settings changed as asked."""
-    with ExitStack() as engines:
-
-        def open_changed(**changes: Any) -> Engine:
-            engine = open_engine(with_postgres(database_settings, **changes))
-            engines.callback(engine.dispose)
-            return engine
-
-        yield open_changed
+def opened(database_settings: Settings, breaker: CircuitBreaker) -> Iterator[OpenDatabase]:
+    """Opens the test's database, with settings changed as asked."""
+    with ExitStack() as databases:
+        yield lambda **changes: databases.enter_context(
+            open_database(with_postgres(database_settings, **changes), breaker)
+        )
 
 
 @pytest.fixture
-def engine(opened: OpenEngine) -> Engine:
+def database(opened: OpenDatabase) -> Database:
     return opened()
 
 
@@ -97,11 +93,9 @@ def test_every_spelling_of_the_address_means_psycopg_3(scheme: str) -> None:
 
 @pytest.mark.servers
 class TestOnAServer:
-    def test_sessions_are_utc_named_and_bounded(
-        self, opened: OpenEngine, breaker: CircuitBreaker
-    ) -> None:
-        engine = opened(application_name="fold", statement_timeout_seconds=7)
-        with transaction(engine, breaker) as cursor:
+    def test_sessions_are_utc_named_and_bounded(self, opened: OpenDatabase) -> None:
+        database = opened(application_name="fold", statement_timeout_seconds=7)
+        with database.transaction() as cursor:
 
             def shown(name: str) -> str:
                 return str(scalar(cursor, f"SHOW {name}"))
@@ -112,76 +106,75 @@ class TestOnAServer:
             assert shown("lock_timeout") == "30s"
 
     def test_options_in_the_address_stay_in_force(
-        self, opened: OpenEngine, database_url: str, breaker: CircuitBreaker
+        self, opened: OpenDatabase, database_url: str
     ) -> None:
         sign = "&" if "?" in database_url else "?"
-        engine = opened(url=SecretStr(f"{database_url}{sign}options=-c%20work_mem%3D9MB"))
-        with transaction(engine, breaker) as cursor:
+        database = opened(url=SecretStr(f"{database_url}{sign}options=-c%20work_mem%3D9MB"))
+        with database.transaction() as cursor:
             assert scalar(cursor, "SHOW work_mem") == "9MB"
             assert scalar(cursor, "SHOW timezone") == "UTC"
 
-    def test_a_slow_statement_times_out(self, opened: OpenEngine, breaker: CircuitBreaker) -> None:
-        engine = opened(statement_timeout_seconds=0.1)
+    def test_a_slow_statement_times_out(self, opened: OpenDatabase) -> None:
+        database = opened(statement_timeout_seconds=0.1)
         with (
             pytest.raises(InfraTimeoutError, match="STATEMENT_TIMEOUT"),
-            transaction(engine, breaker) as cursor,
+            database.transaction() as cursor,
         ):
             cursor.execute("SELECT pg_sleep(30)")
 
-    def test_a_wait_for_a_lock_times_out(self, opened: OpenEngine, breaker: CircuitBreaker) -> None:
-        engine = opened(lock_timeout_seconds=0.1)
+    def test_a_wait_for_a_lock_times_out(self, opened: OpenDatabase) -> None:
+        database = opened(lock_timeout_seconds=0.1)
         lock = "SELECT pg_advisory_xact_lock(1)"
-        with transaction(engine, breaker) as holder:
+        with database.transaction() as holder:
             holder.execute(lock)
             with (
                 pytest.raises(InfraTimeoutError, match="LOCK_TIMEOUT"),
-                transaction(engine, breaker) as other,
+                database.transaction() as other,
             ):
                 other.execute(lock)
 
-    def test_an_exhausted_pool_names_its_size_as_the_way_out(
-        self, opened: OpenEngine, breaker: CircuitBreaker
-    ) -> None:
-        engine = opened(pool_size=1, connect_timeout_seconds=0.1)
+    def test_an_exhausted_pool_names_its_size_as_the_way_out(self, opened: OpenDatabase) -> None:
+        database = opened(pool_size=1, connect_timeout_seconds=0.1)
         with (
-            engine.connect(),
+            database.engine.connect(),
             pytest.raises(InfraTimeoutError, match="ONEX_POSTGRES_POOL_SIZE"),
-            transaction(engine, breaker),
+            database.transaction(),
         ):
             pass
 
     def test_a_cut_session_is_a_connection_error_and_the_next_call_works(
-        self, engine: Engine, breaker: CircuitBreaker
+        self, database: Database
     ) -> None:
         with (
             pytest.raises(InfraConnectionError, match="onex stack status"),
-            transaction(engine, breaker) as cursor,
+            database.transaction() as cursor,
         ):
             cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             assert scalar(cursor, "SELECT 1") == 1
 
     def test_a_session_cut_while_it_was_idle_goes_unnoticed(
-        self, engine: Engine, opened: OpenEngine, breaker: CircuitBreaker
+        self, database: Database, opened: OpenDatabase
     ) -> None:
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             idle = scalar(cursor, "SELECT pg_backend_pid()")
-        with transaction(opened(), breaker) as other:
+        with opened().transaction() as other:
             other.execute("SELECT pg_terminate_backend(%(pid)s, 5000)", {"pid": idle})
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             assert scalar(cursor, "SELECT pg_backend_pid()") != idle
 
-    def test_a_violated_constraint_passes_as_it_is_and_does_not_count(self, engine: Engine) -> None:
+    def test_a_violated_constraint_passes_as_it_is_and_does_not_count(
+        self, database: Database
+    ) -> None:
         breaker = CircuitBreaker("postgresql", BreakerSettings(failure_threshold=1))
-        with pytest.raises(CheckViolation), transaction(engine, breaker) as cursor:
+        database = replace(database, breaker=breaker)
+        with pytest.raises(CheckViolation), database.transaction() as cursor:
             cursor.execute("CREATE TABLE one (x text CHECK (x <> 'topsecret'))")
             cursor.execute("INSERT INTO one VALUES (%(x)s)", {"x": "topsecret"})
         assert breaker.state == "CLOSED"
 
-    def test_the_loser_of_a_deadlock_is_told_to_run_again(
-        self, engine: Engine, breaker: CircuitBreaker
-    ) -> None:
-        with transaction(engine, breaker) as setup:
+    def test_the_loser_of_a_deadlock_is_told_to_run_again(self, database: Database) -> None:
+        with database.transaction() as setup:
             setup.execute("CREATE TABLE pair (x int PRIMARY KEY)")
             setup.execute("INSERT INTO pair VALUES (1), (2)")
         both_hold_one = threading.Barrier(2, timeout=10)
@@ -189,7 +182,7 @@ class TestOnAServer:
 
         def lock_in_order(*rows: int) -> None:
             try:
-                with transaction(engine, breaker) as cursor:
+                with database.transaction() as cursor:
                     cursor.execute("SET LOCAL deadlock_timeout = '50ms'")
                     lock = "SELECT x FROM pair WHERE x = %(x)s FOR UPDATE"
                     cursor.execute(lock, {"x": rows[0]})
@@ -206,39 +199,37 @@ class TestOnAServer:
         assert type(loser) is InfraError
         assert "run it again" in str(loser)
 
-    def test_copy_shares_the_transaction(self, engine: Engine, breaker: CircuitBreaker) -> None:
+    def test_copy_shares_the_transaction(self, database: Database) -> None:
         count = "SELECT count(*) FROM copied"
-        with transaction(engine, breaker) as setup:
+        with database.transaction() as setup:
             setup.execute("CREATE TABLE copied (x int)")
-        with pytest.raises(ZeroDivisionError), transaction(engine, breaker) as cursor:
+        with pytest.raises(ZeroDivisionError), database.transaction() as cursor:
             with cursor.copy("COPY copied FROM STDIN") as copy:
                 copy.write_row([1])
             assert scalar(cursor, count) == 1
             raise ZeroDivisionError
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             assert scalar(cursor, count) == 0
 
     def test_a_stream_keeps_one_snapshot_and_fetches_piece_by_piece(
-        self, engine: Engine, opened: OpenEngine, breaker: CircuitBreaker
+        self, database: Database, opened: OpenDatabase
     ) -> None:
-        with transaction(engine, breaker) as setup:
+        with database.transaction() as setup:
             setup.execute("CREATE TABLE many AS SELECT x FROM generate_series(1, 5000) AS x")
-        rows = stream(engine, breaker, "SELECT x FROM many WHERE x > %(low)s", {"low": 10}, 100)
+        rows = database.stream("SELECT x FROM many WHERE x > %(low)s", {"low": 10}, 100)
         first = next(rows)
-        with transaction(opened(), breaker) as other:
+        with opened().transaction() as other:
             other.execute("DELETE FROM many")
         assert 1 + sum(1 for _ in rows) == 4990
         assert first.x == 11
 
-    def test_streamed_rows_come_while_the_server_makes_the_rest(
-        self, engine: Engine, breaker: CircuitBreaker
-    ) -> None:
+    def test_streamed_rows_come_while_the_server_makes_the_rest(self, database: Database) -> None:
         rows_of = "SELECT x FROM generate_series(1, %(last)s) AS x"
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             with streamed(cursor, rows_of, {"last": 1000}, 100) as rows:
                 assert list(rows) == [(x,) for x in range(1, 1001)]
             assert fetch_one(cursor, "SELECT 1 AS one").one == 1
-        with transaction(engine, breaker) as cursor:
+        with database.transaction() as cursor:
             # Hours of rows: nobody can wait for the last.
             slow = "SELECT x, repeat('x', 10000), pg_sleep(0.01) FROM generate_series(1, 999999) x"
             with streamed(cursor, slow, {}, 10) as rows:
@@ -254,10 +245,10 @@ def test_an_absent_server_opens_the_breaker_and_no_error_shows_the_password() ->
         settings = with_url(
             Settings.model_construct(), f"postgresql://me:s3cret@127.0.0.1:{port}/onex"
         )
-        engine = open_engine(settings)
         breaker = CircuitBreaker("postgresql", BreakerSettings(failure_threshold=2))
+        database = Database(open_engine(settings), breaker)
         for expected in (InfraConnectionError, InfraConnectionError, InfraUnavailableError):
-            with pytest.raises(expected) as caught, transaction(engine, breaker):
+            with pytest.raises(expected) as caught, database.transaction():
                 pass
             assert "s3cret" not in str(caught.value)
     assert breaker.state == "OPEN"

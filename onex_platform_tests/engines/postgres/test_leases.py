@@ -18,7 +18,7 @@ from onex_platform.base.environment import child_environment
 from onex_platform.base.errors import InfraError
 from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import PipelineSettings, Settings, address_variables
-from onex_platform.engines.postgres.database import Engine, fenced, open_engine, transaction
+from onex_platform.engines.postgres.database import Database, open_database
 from onex_platform.engines.postgres.leases import (
     LeaseKeeper,
     LeaseLostError,
@@ -47,15 +47,9 @@ def settings(database_settings: Settings) -> Settings:
 
 
 @pytest.fixture
-def breaker() -> CircuitBreaker:
-    return CircuitBreaker("test")
-
-
-@pytest.fixture
-def engine(settings: Settings) -> Iterator[Engine]:
-    engine = open_engine(settings)
-    yield engine
-    engine.dispose()
+def database(settings: Settings) -> Iterator[Database]:
+    with open_database(settings, CircuitBreaker("test")) as database:
+        yield database
 
 
 @pytest.fixture
@@ -65,9 +59,9 @@ def keeper_of(settings: Settings) -> Iterator[Callable[[], LeaseKeeper]]:
         yield lambda: opened.enter_context(open_keeper(settings))
 
 
-def expire(engine: Engine, breaker: CircuitBreaker, number: int) -> None:
+def expire(database: Database, number: int) -> None:
     """Let a lease have been renewed too long ago."""
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         cursor.execute(
             "UPDATE leases SET expires_at = clock_timestamp() - interval '1 second'"
             " WHERE number = %s",
@@ -76,7 +70,7 @@ def expire(engine: Engine, breaker: CircuitBreaker, number: int) -> None:
 
 
 def test_one_works_and_the_next_takes_over_when_it_ends(
-    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+    keeper_of: Callable[[], LeaseKeeper], database: Database
 ) -> None:
     first = keeper_of().claim(NAME, exclusive=True)
     second = keeper_of().claim(NAME, exclusive=True, run_id="r")
@@ -91,7 +85,7 @@ def test_one_works_and_the_next_takes_over_when_it_ends(
     assert (heir.number, heir.run_id, heir.process) == (second.number, "r", os.getpid())
     first.end("handed_over")
     assert second.take()
-    [left] = living(engine, breaker, NAME)
+    [left] = living(database, NAME)
     assert left.number == second.number
 
 
@@ -117,34 +111,33 @@ def test_of_several_that_stand_by_the_last_is_the_heir(
 
 
 def test_a_lease_is_renewed_while_its_owner_is_busy(
-    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+    keeper_of: Callable[[], LeaseKeeper], database: Database
 ) -> None:
     lease = keeper_of().claim(NAME, exclusive=True)
     assert lease.take()
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         cursor.execute("SELECT pg_sleep(%s)", [1.5 * SECONDS])
-    assert [record.number for record in living(engine, breaker, NAME)] == [lease.number]
+    assert [record.number for record in living(database, NAME)] == [lease.number]
     until = time.monotonic() + 1.5 * SECONDS
     while time.monotonic() < until:  # computing, without a pause
         sum(range(1000))
-    assert [record.number for record in living(engine, breaker, NAME)] == [lease.number]
+    assert [record.number for record in living(database, NAME)] == [lease.number]
     lease.require()
 
 
 def test_whoever_lost_a_lease_is_told_and_can_not_commit(
     settings: Settings,
     keeper_of: Callable[[], LeaseKeeper],
-    engine: Engine,
-    breaker: CircuitBreaker,
+    database: Database,
 ) -> None:
     late = keeper_of().claim(NAME, exclusive=True)
     assert late.take()
-    own = fenced(engine, late.fence)
+    own = database.fenced(late.fence)
     insert = "INSERT INTO fold_cursors (domain, position) VALUES (%s, 0)"
-    with transaction(own, breaker) as cursor:
+    with own.transaction() as cursor:
         cursor.execute(insert, ["before"])
     # As after a stop of its process: nothing was renewed, and somebody else has taken over.
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         cursor.execute("SELECT FROM leases WHERE number = %s FOR UPDATE", [late.number])
         cursor.execute(
             "UPDATE leases SET expires_at = clock_timestamp() - interval '1 second',"
@@ -154,10 +147,10 @@ def test_whoever_lost_a_lease_is_told_and_can_not_commit(
     assert keeper_of().claim(NAME, exclusive=True).take()
     with (
         pytest.raises(LeaseLostError, match="somebody else has it"),
-        transaction(own, breaker) as cursor,
+        own.transaction() as cursor,
     ):
         cursor.execute(insert, ["after"])
-    with transaction(own, breaker) as cursor:  # reading is no commit
+    with own.transaction() as cursor:  # reading is no commit
         rows = cursor.execute("SELECT domain FROM fold_cursors").fetchall()
     assert rows == [("before",)]
     assert wait_until(lambda: late.is_lost, 5)
@@ -166,33 +159,32 @@ def test_whoever_lost_a_lease_is_told_and_can_not_commit(
 
 
 def test_a_commit_under_way_is_waited_for(
-    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+    keeper_of: Callable[[], LeaseKeeper], database: Database
 ) -> None:
     slow = keeper_of().claim(NAME, exclusive=True)
     assert slow.take()
     rival = keeper_of().claim(NAME, exclusive=True)
-    with transaction(engine, breaker) as cursor:
+    with database.transaction() as cursor:
         slow.fence(cursor)  # from here on until the commit, nobody ends it
-        with pytest.raises(InfraError), transaction(engine, breaker) as other:
+        with pytest.raises(InfraError), database.transaction() as other:
             other.execute("SET LOCAL lock_timeout = '100ms'")
             other.execute("UPDATE leases SET ended_at = now(), ending = 'expired'")
         assert not rival.take()
 
 
 def test_an_expired_lease_that_nobody_took_goes_on(
-    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+    keeper_of: Callable[[], LeaseKeeper], database: Database
 ) -> None:
     lease = keeper_of().claim(NAME, exclusive=True)
     lease.take()
-    expire(engine, breaker, lease.number)
-    assert wait_until(lambda: len(living(engine, breaker, NAME)) == 1, 5)
+    expire(database, lease.number)
+    assert wait_until(lambda: len(living(database, NAME)) == 1, 5)
     lease.require()
 
 
 def test_a_clock_that_is_an_hour_off_neither_loses_nor_steals_a_lease(
     keeper_of: Callable[[], LeaseKeeper],
-    engine: Engine,
-    breaker: CircuitBreaker,
+    database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right = keeper_of().claim(NAME, exclusive=True)
@@ -207,15 +199,14 @@ def test_a_clock_that_is_an_hour_off_neither_loses_nor_steals_a_lease(
         right.require()
         wrong.require()
         wrong.end()
-    assert [record.number for record in living(engine, breaker, NAME)] == [right.number]
+    assert [record.number for record in living(database, NAME)] == [right.number]
 
 
 _OWNER = """
 import sys, time
-from onex_platform import faults
+from onex_platform.base import faults
 from onex_platform.engines.postgres.leases import open_keeper
-from onex_platform.engines.postgres.database import fenced, open_engine, transaction
-from onex_platform.base.resilience import CircuitBreaker
+from onex_platform.engines.postgres.database import open_database
 from onex_platform.base.settings import load_settings
 
 settings = load_settings()
@@ -225,8 +216,10 @@ with open_keeper(settings) as keeper:
     lease = keeper.claim("registration.drain", exclusive=True, run_id="owner")
     assert lease.take()
     if len(sys.argv) > 2:
-        engine = fenced(open_engine(settings), lease.fence)
-        with transaction(engine, CircuitBreaker("owner")) as cursor:
+        with (
+            open_database(settings) as database,
+            database.fenced(lease.fence).transaction() as cursor,
+        ):
             cursor.execute("INSERT INTO fold_cursors (domain, position) VALUES ('locked', 0)")
             print("inside", flush=True)
             time.sleep(60)
@@ -259,8 +252,7 @@ def test_an_owner_killed_at_any_effect_is_succeeded(
 def test_an_owner_stopped_inside_a_transaction_loses_its_locks(
     settings: Settings,
     keeper_of: Callable[[], LeaseKeeper],
-    engine: Engine,
-    breaker: CircuitBreaker,
+    database: Database,
 ) -> None:
     stopped = owner(settings, "-", "stays")
     try:
@@ -269,10 +261,10 @@ def test_an_owner_stopped_inside_a_transaction_loses_its_locks(
         stopped.suspend()
         lease = keeper_of().claim(NAME, exclusive=True)
         assert wait_until(lease.take, 10)
-        with transaction(fenced(engine, lease.fence), breaker) as cursor:
+        with database.fenced(lease.fence).transaction() as cursor:
             cursor.execute("SET LOCAL lock_timeout = '1s'")
             cursor.execute("INSERT INTO fold_cursors (domain, position) VALUES ('locked', 1)")
-        [record] = leases_of_runs(engine, breaker, ["owner"])["owner"]
+        [record] = leases_of_runs(database, ["owner"])["owner"]
         assert (record.ending, record.lives) == ("expired", False)
     finally:
         stopped.kill()
@@ -280,37 +272,35 @@ def test_an_owner_stopped_inside_a_transaction_loses_its_locks(
 
 
 def test_what_a_run_no_longer_renews_is_ended_for_it(
-    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+    keeper_of: Callable[[], LeaseKeeper], database: Database
 ) -> None:
     keeper = keeper_of()
     lease = keeper.claim("compact_pages", exclusive=False, run_id="r")
-    assert not end_expired(engine, breaker, "r")  # it lives
+    assert not end_expired(database, "r")  # it lives
     keeper.drop(lease)  # as if its process had died
-    expire(engine, breaker, lease.number)
-    [open_lease] = open_leases(engine, breaker, "compact_pages")
+    expire(database, lease.number)
+    [open_lease] = open_leases(database, "compact_pages")
     assert not open_lease.lives
-    end_forgotten(engine, breaker, timedelta(hours=1))
-    assert len(open_leases(engine, breaker)) == 1
-    assert end_expired(engine, breaker, "r")
-    assert open_leases(engine, breaker) == []
+    end_forgotten(database, timedelta(hours=1))
+    assert len(open_leases(database)) == 1
+    assert end_expired(database, "r")
+    assert open_leases(database) == []
 
 
 def test_forgotten_leases_are_ended_after_a_while(
-    keeper_of: Callable[[], LeaseKeeper], engine: Engine, breaker: CircuitBreaker
+    keeper_of: Callable[[], LeaseKeeper], database: Database
 ) -> None:
     keeper = keeper_of()
     lease = keeper.claim(NAME, exclusive=True)
     keeper.drop(lease)
-    expire(engine, breaker, lease.number)
-    end_forgotten(engine, breaker, timedelta())
-    assert open_leases(engine, breaker) == []
+    expire(database, lease.number)
+    end_forgotten(database, timedelta())
+    assert open_leases(database) == []
 
 
-def test_a_closed_keeper_has_given_everything_back(
-    settings: Settings, engine: Engine, breaker: CircuitBreaker
-) -> None:
+def test_a_closed_keeper_has_given_everything_back(settings: Settings, database: Database) -> None:
     with open_keeper(settings) as keeper:
         keeper.claim(NAME, exclusive=True).take()
         keeper.claim("compact_pages", exclusive=False)
-        assert len(living(engine, breaker)) == 2
-    assert open_leases(engine, breaker) == []
+        assert len(living(database)) == 2
+    assert open_leases(database) == []

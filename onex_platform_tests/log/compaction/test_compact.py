@@ -14,7 +14,6 @@ import pytest
 
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.event_schema import bucket_of
 from onex_platform.ingest.hour_counts import hour_counts
@@ -115,7 +114,7 @@ def test_the_pipeline_goes_on_from_compacted_pages(
                 send(pipeline_settings, [sent(kind, f"node-{n}") for n in range(part, 20, 2)])
                 drained(spark, archive)
             rows = rows_of(archive)
-            with transaction(archive.engine, archive.breaker) as cursor:
+            with archive.database.transaction() as cursor:
                 folded = fold_position(cursor, archive.domain)
             assert compact(spark, archive, folded).merged_pages == 1
             let_grace_pass(archive)

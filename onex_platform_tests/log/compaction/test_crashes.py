@@ -31,7 +31,7 @@ pytestmark = pytest.mark.servers
 # What a task does with its group, or a sweep, in a process that dies where it was armed to.
 _MERGE = """
 import sys
-from onex_platform import faults
+from onex_platform.base import faults
 from onex_platform.ingest.archive import open_archive
 from onex_platform.log.compaction.compact import plan, sweep
 from onex_platform.log.compaction.merge import merge_group

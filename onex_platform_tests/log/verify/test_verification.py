@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres.database import Cursor, fetch_one, transaction
+from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import Cut, Losses, OffsetRange, Restart
 from onex_platform.ingest.index import PageEntry, insert_pages
@@ -42,7 +42,7 @@ LATER = datetime.now(UTC) + timedelta(hours=2)
 
 
 def execute(archive: PageArchive, statement: str, *values: Any) -> None:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute(statement, values)
 
 
@@ -129,7 +129,7 @@ def test_a_sample_has_as_many_pages_as_asked_for_and_looks_at_no_other(
 
 def test_a_recent_stretch_is_judged_by_itself(archive: PageArchive, log: WrittenLog) -> None:
     log.cuts(6)
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         instants = [
             row.instant for row in cursor.execute("SELECT instant FROM log_cuts ORDER BY instant")
         ]
@@ -242,7 +242,7 @@ def test_events_that_are_in_no_page_or_twice_are_named(
     twin = page._replace(
         metadata=page.metadata.model_copy(update={"page_id": uuid4()}), key="another"
     )
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         insert_pages(cursor, [page, twin])
     assert kinds(verify_log(archive).faults) == [EnumLogFault.OVERLAP]
 

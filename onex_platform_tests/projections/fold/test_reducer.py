@@ -97,7 +97,7 @@ def fold_all(spark: SparkSession, archive: PageArchive) -> list[FoldedBatch]:
 
 
 def live_rows(archive: PageArchive) -> dict[EntityKey, object]:
-    reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+    reader = ProjectionReaderRegistration(archive.database)
     rows = reader.iter_all(archive.domain, include_deregistered=True)
     return {row.key: row.domain_columns() for row in rows}
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.servers
 _WRITE = """
 import sys
 from datetime import datetime
-from onex_platform import faults
+from onex_platform.base import faults
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import open_archive
 from onex_platform.projections.history.hourly_states import write_hour

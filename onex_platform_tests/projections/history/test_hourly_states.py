@@ -14,7 +14,6 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.order import position_at
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.refold import DamagedHistoryError
 from onex_platform.projections.history.as_of import (
@@ -63,13 +62,13 @@ def hours_of(log: list[LogEvent]) -> list[datetime]:
 
 def stored(archive: PageArchive) -> dict[datetime, list[str]]:
     """Per hour the checksums of its files."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         rows = cursor.execute("SELECT hour, objects FROM registration_history").fetchall()
     return {row.hour: [file["checksum"] for file in row.objects] for row in rows}
 
 
 def forget_hours(archive: PageArchive) -> None:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute("DELETE FROM registration_history")
 
 
@@ -140,7 +139,7 @@ def test_the_reader_tells_the_past_of_a_node_and_of_the_fleet(
     counts = reader.count_by_state_as_of(spark, moment)
     assert counts.keys() == set(EnumRegistrationState)
     assert Counter(counts) == Counter(row.current_state for row in open_rows)
-    without = ProjectionReaderRegistration(archive.engine, archive.breaker)
+    without = ProjectionReaderRegistration(archive.database)
     with pytest.raises(ConfigurationError, match="no archive"):
         without.get_entity_state_as_of(open_rows[0].entity_id, moment)
 

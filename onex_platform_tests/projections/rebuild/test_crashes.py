@@ -12,7 +12,6 @@ import pytest
 
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform_tests.projections.rebuild.test_rebuild import (
@@ -37,7 +36,7 @@ pytestmark = pytest.mark.servers
 # A rebuild during which the pipeline goes on, in a process that dies where it was armed to.
 _REBUILD = """
 import sys
-from onex_platform import faults
+from onex_platform.base import faults
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import open_archive
 from onex_platform.projections.rebuild.rebuild import open_rebuild
@@ -116,7 +115,7 @@ def test_what_tasks_write_after_their_rebuild_was_killed_is_removed_as_well(
 ) -> None:
     damage(live)
     take_cut(live, joining(50, 120, 1000), at(200))
-    with transaction(live.engine, live.breaker) as cursor:
+    with live.database.transaction() as cursor:
         cursor.execute("LOCK TABLE rebuilt_registrations IN SHARE MODE")
         child = begin(live, remote_spark, "never")
         deadline = time.monotonic() + 60
@@ -130,7 +129,7 @@ def test_what_tasks_write_after_their_rebuild_was_killed_is_removed_as_well(
 
 
 def _tasks_wait(archive: PageArchive) -> bool:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         query = (
             "SELECT FROM pg_locks"
             " WHERE relation = 'rebuilt_registrations'::regclass AND NOT granted"

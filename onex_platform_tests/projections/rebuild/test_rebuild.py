@@ -12,7 +12,7 @@ import pytest
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres.database import Cursor, transaction
+from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.compaction.compact import sweep
 from onex_platform.log.store import page_key
@@ -41,18 +41,18 @@ def node(number: int) -> UUID:
 
 
 def live_rows(archive: PageArchive) -> Rows:
-    reader = ProjectionReaderRegistration(archive.engine, archive.breaker)
+    reader = ProjectionReaderRegistration(archive.database)
     return {row.key: row for row in reader.iter_all(include_deregistered=True)}
 
 
 def execute(archive: PageArchive, statement: str, *parameters: Any) -> None:
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         cursor.execute(statement, parameters)
 
 
 def physical(archive: PageArchive, *tables: str) -> dict[str, list[str]]:
     """Every row of the tables with its place and its writer: any write at all shows."""
-    with transaction(archive.engine, archive.breaker) as cursor:
+    with archive.database.transaction() as cursor:
         return {
             table: [
                 row.line

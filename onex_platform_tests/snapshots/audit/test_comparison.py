@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from onex_platform.engines.kafka.clients import produce_all
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.snapshots.audit import comparison
 from onex_platform.snapshots.audit.sweep import look, sweep
 from onex_platform.snapshots.audit.topic_states import EnumSnapshotFault
@@ -119,7 +118,7 @@ def test_the_removal_of_an_unknown_node_is_queued_once(
 def test_the_removal_of_an_unknown_node_may_be_published_meanwhile(
     registry: Registry, relay: OutboxRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         cursor.execute("DELETE FROM registration_projections")
     assert sweep(relay).queued == 2
     _before(monkeypatch, comparison, "_waiting", relay.publish_pending)

@@ -12,7 +12,6 @@ from cloudevents.core.formats.json import JSONFormat
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import RawRecord, admit
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import RULES, Kind, at, event, number_id
 from onex_platform_tests.support.snapshot_registry import Registry
@@ -26,7 +25,7 @@ TOPIC = load_catalogue().for_kind(Kind.NODE_ACCEPTED).topic
 def test_an_event_carries_the_binding_and_our_intake_takes_it(registry: Registry) -> None:
     fact = event(Kind.NODE_ACCEPTED, 1, 5, event_id=number_id(77))
     start = end_positions(registry.settings, [TOPIC])
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         queue_events(cursor, [fact])
     with registry.relay(cloud_events=True) as relay:
         assert relay.publish_pending().events == 1

@@ -13,7 +13,6 @@ from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import address_variables
 from onex_platform.domain.envelope import parse_envelope
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.snapshots.audit.sweep import sweep
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import Kind, event, number_id
@@ -26,7 +25,7 @@ ACCEPTED = load_catalogue().for_kind(Kind.NODE_ACCEPTED).topic
 
 _RUN = """
 import sys
-from onex_platform import faults
+from onex_platform.base import faults
 from onex_platform.base.settings import load_settings
 from onex_platform.snapshots.publish.relay import open_relay
 from onex_platform.snapshots.audit.sweep import sweep
@@ -78,7 +77,7 @@ def test_events_killed_at_any_effect_are_all_there_in_order(
 ) -> None:
     start = end_positions(registry.settings, [ACCEPTED])
     facts = [event(Kind.NODE_ACCEPTED, n, event_id=number_id(100 + n)) for n in range(5)]
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         queue_events(cursor, facts)
     _run_and_die(registry, f"{moment}:{effect}")
     with registry.relay() as relay:
@@ -97,7 +96,7 @@ def test_a_sweep_killed_at_its_effect_is_made_good_by_the_next(
     registry: Registry, moment: str
 ) -> None:
     registry.change(1, 2, 3)
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         cursor.execute("DELETE FROM outbox")
     _run_and_die(registry, f"{moment}:snapshots.queue_repairs")
     with registry.relay() as relay:

@@ -14,7 +14,6 @@ import pytest
 
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
 from onex_platform.engines.kafka.topic_admin import TopicLayout, create
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.publish import relay as relays
 from onex_platform.snapshots.publish.held_events import no_event_is_held_back
@@ -57,7 +56,7 @@ def queue(registry: Registry, *events: tuple[int, int, bool]) -> None:
         )
         for node, number, large in events
     ]
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         queue_events(cursor, facts)
 
 
@@ -73,12 +72,12 @@ def published(registry: Registry, topic: str) -> dict[UUID, list[UUID]]:
 
 
 def held(relay: OutboxRelay) -> list[outbox.Held]:
-    with transaction(relay.engine, relay.breaker) as cursor:
+    with relay.database.transaction() as cursor:
         return outbox.held(cursor, relay.domain)
 
 
 def due_again(registry: Registry) -> None:
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         cursor.execute("UPDATE held_publications SET next_try_at = now() - interval '1 s'")
 
 
@@ -111,9 +110,7 @@ def test_a_refused_event_holds_up_its_own_node_in_order_and_nobody_else(
         assert relay.waiting() == (0, 0)
         queue(registry, (1, 150, False), (SICK, 350, False))
         assert relay.publish_pending().events == 1
-        verdict = no_event_is_held_back(
-            relay.engine, relay.breaker, relay.domain, datetime.now(UTC)
-        )
+        verdict = no_event_is_held_back(relay.database, relay.domain, datetime.now(UTC))
         assert not verdict.passed
         assert (verdict.metadata["held nodes"], verdict.metadata["held events"]) == (1, 3)
         # Still refused, it waits longer.
@@ -129,9 +126,7 @@ def test_a_refused_event_holds_up_its_own_node_in_order_and_nobody_else(
             number_id(n) for n in (300, 301, 302, 303, 350)
         ]
         assert held(relay) == []
-        assert no_event_is_held_back(
-            relay.engine, relay.breaker, relay.domain, datetime.now(UTC)
-        ).passed
+        assert no_event_is_held_back(relay.database, relay.domain, datetime.now(UTC)).passed
 
 
 def _allow(admin: object, topic: str) -> None:
@@ -178,9 +173,9 @@ def test_a_node_that_could_not_be_told_of_is_told_of_with_the_next_attempt(
         with monkeypatch.context() as patch:
             patch.setattr(alarms, "raise_alarms", fail)
             assert relay.publish_pending().held == [str(number_id(1))]
-        with transaction(relay.engine, relay.breaker) as cursor:
+        with relay.database.transaction() as cursor:
             assert len(outbox.held(cursor, relay.domain, untold=True)) == 1
         due_again(registry)
         relay.publish_pending()
-        with transaction(relay.engine, relay.breaker) as cursor:
+        with relay.database.transaction() as cursor:
             assert outbox.held(cursor, relay.domain, untold=True) == []

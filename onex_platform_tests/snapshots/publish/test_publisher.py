@@ -24,7 +24,7 @@ from onex_platform.base.errors import (
 )
 from onex_platform.base.settings import BreakerSettings, KafkaSettings, address_variables
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.engines.postgres.database import open_engine, transaction
+from onex_platform.engines.postgres.database import open_database
 from onex_platform.snapshots.publish.publisher import (
     SnapshotPublisherRegistration,
     StaleSnapshotError,
@@ -43,12 +43,12 @@ RACES = 200
 @contextmanager
 def opened(registry: Registry) -> Iterator[SnapshotPublisherRegistration]:
     """A publisher as another process has it."""
-    engine = open_engine(registry.settings)
-    try:
-        with SnapshotPublisherRegistration(registry.settings, engine, registry.config) as publisher:
-            yield publisher
-    finally:
-        engine.dispose()
+    settings = registry.settings
+    with (
+        open_database(settings) as database,
+        SnapshotPublisherRegistration(settings, database, registry.config) as publisher,
+    ):
+        yield publisher
 
 
 def test_a_snapshot_is_what_the_topic_says_afterwards(registry: Registry) -> None:
@@ -111,7 +111,7 @@ def test_a_snapshot_that_no_row_knows_is_deleted_above_its_version(registry: Reg
     [row] = registry.change(1)
     with opened(registry) as publisher:
         publisher.publish_from_projection(row)
-        with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        with registry.store.database.transaction() as cursor:
             cursor.execute("DELETE FROM registration_projections")
         assert publisher.delete_snapshot(number_id(1)) is True
     assert registry.published()[-1] == PublishedState(number_id(1), 2, True)
@@ -166,7 +166,7 @@ def test_two_publishers_race_and_no_version_ever_falls(registry: Registry) -> No
 _ZOMBIE = """
 import os, signal, sys
 from uuid import UUID
-from onex_platform.engines.postgres.database import open_engine
+from onex_platform.engines.postgres.database import Database, open_engine
 from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import load_settings
 from onex_platform.snapshots.snapshot_records import read_rows, read_rows_after
@@ -175,7 +175,8 @@ from onex_platform.snapshots.publish.writer import SnapshotWriter
 
 settings, node, moment = load_settings(), sys.argv[1], sys.argv[2]
 config = ModelSnapshotTopicConfig.default("dev")
-writer = SnapshotWriter(settings, open_engine(settings), CircuitBreaker("PostgreSQL"), config)
+database = Database(open_engine(settings), CircuitBreaker("PostgreSQL"))
+writer = SnapshotWriter(settings, database, config)
 
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -237,7 +238,7 @@ def test_a_publisher_that_is_stopped_holds_others_up_for_a_while_and_then_publis
 ) -> None:
     [old] = registry.change(1)
     if moment == "streaming":
-        with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        with registry.store.database.transaction() as cursor:
             cursor.execute(_MANY_ROWS)
     variables = {
         **address_variables(registry.settings),
@@ -273,7 +274,7 @@ def test_a_publisher_that_waits_for_living_ones_ends_none_of_them(registry: Regi
     pause = longest_turn(impatient.settings) / 2
 
     def hold(_: int) -> None:
-        with transaction(registry.store.engine, registry.store.breaker) as cursor:
+        with registry.store.database.transaction() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [turn_key(registry.config.domain)])
             time.sleep(pause)
 
@@ -314,9 +315,8 @@ def test_a_dead_broker_is_a_connection_error_and_then_the_breaker_opens(
             "breaker": BreakerSettings(failure_threshold=2, reset_seconds=60),
         }
     )
-    engine = open_engine(settings)
-    publisher = SnapshotPublisherRegistration(settings, engine, registry.config)
-    try:
+    with open_database(settings) as database:
+        publisher = SnapshotPublisherRegistration(settings, database, registry.config)
         for _ in range(2):
             with pytest.raises(InfraConnectionError, match=r"127\.0\.0\.1:1"):
                 publisher.start()
@@ -324,8 +324,6 @@ def test_a_dead_broker_is_a_connection_error_and_then_the_breaker_opens(
             publisher.start()
         # What Kafka lacks is not held against PostgreSQL.
         assert registry.store.node(registry.change(1)[0].entity_id).row_version == 1
-    finally:
-        engine.dispose()
 
 
 def test_versions_that_fall_would_be_noticed() -> None:

@@ -13,7 +13,6 @@ from onex_platform.base.errors import InfraError
 from onex_platform.domain.envelope import parse_envelope
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.engines.postgres.database import transaction
 from onex_platform.snapshots.publish.relay import RelayAccount, open_relay
 from onex_platform.snapshots.publish.writer import Turn
 from onex_platform.snapshots.snapshot_records import (
@@ -36,7 +35,7 @@ def _queue(registry: Registry, *kinds: Kind, node: int = 1) -> None:
         replace(event(kind, number, event_id=number_id(100 + number), node=number_id(node)))
         for number, kind in enumerate(kinds)
     ]
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         queue_events(cursor, facts)
 
 
@@ -84,7 +83,7 @@ def test_entries_of_one_row_become_one_record_of_its_newest_version(registry: Re
 
 def test_a_row_that_is_gone_becomes_a_tombstone(registry: Registry) -> None:
     registry.change(1)
-    with transaction(registry.store.engine, registry.store.breaker) as cursor:
+    with registry.store.database.transaction() as cursor:
         cursor.execute("DELETE FROM registration_projections")
     with registry.relay() as relay:
         assert relay.publish_pending().tombstones == 1
