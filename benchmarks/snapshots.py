@@ -53,7 +53,7 @@ from onex_platform.projections.write.projector import ProjectorRegistration
 from onex_platform.snapshots.publish.relay import open_relay
 from onex_platform.snapshots.publish.republish import publish_everything
 from onex_platform.snapshots.publish.topic_setup import layout_of
-from onex_platform.snapshots.publish.writer import Turn
+from onex_platform.snapshots.publish.writer import Publication
 from onex_platform.snapshots.snapshot_records import read_rows_after, to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
@@ -159,13 +159,13 @@ class Publishing:
             copy_rows(cursor, "ready", dict.fromkeys(("key", "version", "value"), "text"), rows)
         self.bench.administer("VACUUM ANALYZE ready")
 
-        def send(turn: Turn) -> None:
-            with streamed(turn.cursor, "SELECT key, version, value FROM ready", {}) as rows:
-                turn.send(rows)
+        def send(publication: Publication) -> None:
+            with streamed(publication.cursor, "SELECT key, version, value FROM ready", {}) as rows:
+                publication.send(rows)
 
         with open_relay(self.settings, config, database=self.database) as relay:
-            relay.writer.in_turn(lambda turn: None)
-            return seconds(lambda: relay.writer.in_turn(send))
+            relay.writer.exclusively(lambda publication: None)
+            return seconds(lambda: relay.writer.exclusively(send))
 
     def per_message(self, config: ModelSnapshotTopicConfig) -> Taken:
         topic, messages = config.topic, self.messages()[:SINGLE_MESSAGES]
@@ -181,7 +181,9 @@ class Publishing:
 
     def from_rows(self, config: ModelSnapshotTopicConfig) -> Taken:
         with open_relay(self.settings, config, database=self.database) as relay:
-            relay.writer.in_turn(lambda turn: None)  # opens the producer, as bare has it open
+            relay.writer.exclusively(
+                lambda publication: None
+            )  # opens the producer, as bare has it open
             return seconds(lambda: publish_everything(self.settings, relay.writer))
 
     def from_outbox(self, config: ModelSnapshotTopicConfig) -> Taken:
@@ -192,7 +194,7 @@ class Publishing:
             "VACUUM ANALYZE outbox",
         )
         with open_relay(self.settings, config, database=self.database) as relay:
-            relay.writer.in_turn(lambda turn: None)
+            relay.writer.exclusively(lambda publication: None)
             taken = seconds(relay.publish_pending)
         assert relay.publish_pending().published == 0
         return taken

@@ -49,7 +49,7 @@ _STANDING = """
         ) AS believed_before"""
 
 
-class Admitted(NamedTuple):
+class AllowedExpiry(NamedTuple):
     """An expiry that may be declared; `guarded` ones count against the limit."""
 
     fact: LogEvent
@@ -89,7 +89,7 @@ class ExpiryGuard:
         """How many overdue nodes were not let through."""
         return sum(tenant.held for tenant in self._tenants.values())
 
-    def admit(self, cursor: Cursor, facts: Iterable[LogEvent]) -> list[Admitted]:
+    def admit(self, cursor: Cursor, facts: Iterable[LogEvent]) -> list[AllowedExpiry]:
         """Of expiries, oldest deadline first, those that may be declared in this transaction."""
         by_tenant: dict[str, list[LogEvent]] = {}
         for fact in facts:
@@ -115,7 +115,7 @@ class ExpiryGuard:
 
     def _admit(
         self, cursor: Cursor, tenant: _Tenant, expiries: Sequence[LogEvent]
-    ) -> list[Admitted]:
+    ) -> list[AllowedExpiry]:
         if tenant.hold is not None and tenant.overridden:
             self._end_hold(cursor, tenant, "override")
         elif tenant.hold is not None and guard_rules.is_too_long(
@@ -124,7 +124,7 @@ class ExpiryGuard:
             self._end_hold(cursor, tenant, "maximum")
             tenant.believed_before = self._now
         if tenant.overridden:
-            return [Admitted(fact, guarded=False) for fact in expiries]
+            return [AllowedExpiry(fact, guarded=False) for fact in expiries]
         believed = [fact for fact in expiries if _is_before(fact, tenant.believed_before)]
         doubted = [fact for fact in expiries if not _is_before(fact, tenant.believed_before)]
         allowed = doubted[: self._allowance(cursor, tenant, len(doubted))]
@@ -135,8 +135,8 @@ class ExpiryGuard:
         if held and tenant.hold is None:
             self._begin_hold(cursor, tenant)
         return [
-            *(Admitted(fact, guarded=False) for fact in believed),
-            *(Admitted(fact, guarded=True) for fact in allowed),
+            *(AllowedExpiry(fact, guarded=False) for fact in believed),
+            *(AllowedExpiry(fact, guarded=True) for fact in allowed),
         ]
 
     def _allowance(self, cursor: Cursor, tenant: _Tenant, wanted: int) -> int:
@@ -218,7 +218,7 @@ class ExpiryGuard:
         tenant.hold = None
 
 
-def note_expiries(cursor: Cursor, admitted: Sequence[Admitted], now: datetime) -> None:
+def note_expiries(cursor: Cursor, admitted: Sequence[AllowedExpiry], now: datetime) -> None:
     """Put down what is declared, for the next count."""
     facts = [item.fact for item in admitted]
     cursor.execute(

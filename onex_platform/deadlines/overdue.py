@@ -21,14 +21,14 @@ from onex_platform.projections.fold.set_aside import NOT_SET_ASIDE
 Kind = EnumEventKind
 
 
-class Place(NamedTuple):
+class OverdueKey(NamedTuple):
     """Where a walk over the overdue stands: the key of the last row."""
 
     deadline: datetime
     entity_id: UUID
 
 
-BEGINNING = Place(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
+BEGINNING = OverdueKey(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 
 _KEYS = {
     Kind.ACK_TIMED_OUT: (
@@ -90,7 +90,7 @@ class OverduePage(NamedTuple):
 
     passed: list[PassedDeadline]
     unpublished: int
-    end: Place | None
+    end: OverdueKey | None
 
 
 def exists(
@@ -98,7 +98,7 @@ def exists(
     domain: str,
     kind: EnumEventKind,
     before: datetime,
-    after: Place = BEGINNING,
+    after: OverdueKey = BEGINNING,
 ) -> bool:
     """Whether a deadline of this kind passed before the moment; one look at the index."""
     query = f"SELECT EXISTS ({_KEYS[kind]}) AS overdue"
@@ -110,14 +110,14 @@ def read_page(
     domain: str,
     kind: EnumEventKind,
     before: datetime,
-    after: Place,
+    after: OverdueKey,
     limit: int,
     ack_window: timedelta,
     tenant: str | None = None,
 ) -> OverduePage:
     """The next rows whose deadline passed before the moment; those of one tenant, or all."""
     rows = cursor.execute(_ROWS[kind], _parameters(domain, before, after, limit)).fetchall()
-    end = Place(rows[-1].deadline, rows[-1].entity_id) if len(rows) == limit else None
+    end = OverdueKey(rows[-1].deadline, rows[-1].entity_id) if len(rows) == limit else None
     known = [row for row in rows if row.tenant is not None and tenant in (None, row.tenant)]
     ready = [row for row in known if _could_be_answered(row, before, ack_window)]
     return OverduePage([_passed(domain, kind, row) for row in ready], len(known) - len(ready), end)
@@ -141,7 +141,7 @@ def _passed(domain: str, kind: EnumEventKind, row: Any) -> PassedDeadline:
     )
 
 
-def _parameters(domain: str, before: datetime, after: Place, limit: int) -> dict[str, Any]:
+def _parameters(domain: str, before: datetime, after: OverdueKey, limit: int) -> dict[str, Any]:
     return {
         "domain": domain,
         "before": before,

@@ -33,7 +33,7 @@ from onex_platform.deadlines.eligibility import (
     look_in_vain,
 )
 from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
-from onex_platform.deadlines.overdue import BEGINNING, Place
+from onex_platform.deadlines.overdue import BEGINNING, OverdueKey
 from onex_platform.deadlines.scan_state import prune_expiries, writing
 from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind, LogEvent
@@ -110,7 +110,7 @@ def scan(
     if dry_run:
         run.through()
     elif account.grace_until is None and _has_work(archive, before):
-        with _turn(archive) as is_ours:
+        with _scan_lock(archive) as is_ours:
             if is_ours:
                 run.through()
         account.stood_back = not is_ours
@@ -120,7 +120,7 @@ def scan(
 
 
 @contextmanager
-def _turn(archive: PageArchive) -> Iterator[bool]:
+def _scan_lock(archive: PageArchive) -> Iterator[bool]:
     """Whether to scan now: rivals would do no harm, only the same work twice.
 
     So nobody waits for the turn, and one that is kept for too long is not respected: its holder was
@@ -159,7 +159,7 @@ def is_due(archive: PageArchive, now: datetime) -> bool:
         if rested and last.unsettled:
             return True
         new = rested or last.scanned_before is None or last.stopped
-        since = BEGINNING if new else Place(last.scanned_before, BEGINNING.entity_id)
+        since = BEGINNING if new else OverdueKey(last.scanned_before, BEGINNING.entity_id)
         return any(overdue.exists(cursor, archive.domain, kind, before, since) for kind in _KINDS)
 
 
@@ -231,11 +231,11 @@ class _Run:
                 [self._now, self._before, self._domain],
             )
 
-    def _walk(self, kind: EnumEventKind) -> tuple[Place, Place | None]:
+    def _walk(self, kind: EnumEventKind) -> tuple[OverdueKey, OverdueKey | None]:
         """Where the walk began, and where it stopped before the end, if it did."""
         with self._transaction() as cursor:
             began = BEGINNING if self._is_aside else _place(cursor, self._domain, kind)
-        place: Place | None = began
+        place: OverdueKey | None = began
         started, already = time.monotonic(), self._account.declared
         while place is not None:
             left = self._limits.scan_facts - (self._account.declared - already)
@@ -249,7 +249,9 @@ class _Run:
         self._account.complete &= place is None
         return began, place
 
-    def _judge(self, cursor: Cursor, kind: EnumEventKind, after: Place, size: int) -> Place | None:
+    def _judge(
+        self, cursor: Cursor, kind: EnumEventKind, after: OverdueKey, size: int
+    ) -> OverdueKey | None:
         """Judge a page of rows; where it ends."""
         account, now = self._account, self._now
         page = overdue.read_page(
@@ -283,13 +285,15 @@ class _Run:
         return writing(self._archive)
 
 
-def _place(cursor: Cursor, domain: str, kind: EnumEventKind) -> Place:
+def _place(cursor: Cursor, domain: str, kind: EnumEventKind) -> OverdueKey:
     query = "SELECT deadline, entity_id FROM scan_positions WHERE domain = %s AND kind = %s"
     row = cursor.execute(query, [domain, kind]).fetchone()
-    return BEGINNING if row is None else Place(*row)
+    return BEGINNING if row is None else OverdueKey(*row)
 
 
-def _remember_place(cursor: Cursor, domain: str, kind: EnumEventKind, place: Place | None) -> None:
+def _remember_place(
+    cursor: Cursor, domain: str, kind: EnumEventKind, place: OverdueKey | None
+) -> None:
     cursor.execute("DELETE FROM scan_positions WHERE domain = %s AND kind = %s", [domain, kind])
     if place is not None:
         cursor.execute(

@@ -44,7 +44,7 @@ class Folded(NamedTuple):
 def apply(projection: ModelRegistrationProjection | None, event: LogEvent) -> Folded:
     """Fold `event` onto `projection` (None: the node is unknown)."""
     if event.duplicate:
-        return Folded(projection, *machine.VERDICTS[machine.DUPLICATE])
+        return Folded(projection, *machine.STEP_OUTCOMES[machine.DUPLICATE])
     life = life_of(projection)
     failure = event.payload if isinstance(event.payload, RegistrationFailedPayload) else None
     verdict = machine.step(
@@ -58,7 +58,7 @@ def apply(projection: ModelRegistrationProjection | None, event: LogEvent) -> Fo
         failure is not None and failure.retry_eligible,
         event,
     )
-    outcome, reason = machine.VERDICTS[verdict]
+    outcome, reason = machine.STEP_OUTCOMES[verdict]
     if outcome is not EnumOutcome.APPLIED:
         return Folded(projection, outcome, f"{event.kind} {_standing(projection)}: {reason}")
     if life.state == machine.UNKNOWN:

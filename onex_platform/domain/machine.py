@@ -34,7 +34,7 @@ _AWAITS_ACK = frozenset(STATE_CODES[state] for state in STATES if state.awaits_a
 _LIVES = frozenset(STATE_CODES[state] for state in STATES if state.requires_liveness())
 
 
-class Verdict(NamedTuple):
+class StepOutcome(NamedTuple):
     """How an event ended, and why if it had no effect."""
 
     outcome: EnumOutcome
@@ -54,18 +54,18 @@ class Verdict(NamedTuple):
     DISARMED,
     SET_ASIDE,
 ) = range(11)
-VERDICTS = (
-    Verdict(EnumOutcome.APPLIED),
-    Verdict(EnumOutcome.DUPLICATE, "its event_id entered the log before"),
-    Verdict(EnumOutcome.PARKED, "the node belongs to another tenant"),
-    Verdict(EnumOutcome.STALE, "its position is folded already"),
-    Verdict(EnumOutcome.STALE, "it belongs to an older life"),
-    Verdict(EnumOutcome.ILLEGAL, "its epoch has not begun"),
-    Verdict(EnumOutcome.ILLEGAL, "the node is deregistered"),
-    Verdict(EnumOutcome.STALE, "a newer introspection was folded before"),
-    Verdict(EnumOutcome.ILLEGAL, "the transition table does not allow it"),
-    Verdict(EnumOutcome.STALE, "the deadline it names no longer stands"),
-    Verdict(EnumOutcome.PARKED, "the node is set aside"),
+STEP_OUTCOMES = (
+    StepOutcome(EnumOutcome.APPLIED),
+    StepOutcome(EnumOutcome.DUPLICATE, "its event_id entered the log before"),
+    StepOutcome(EnumOutcome.PARKED, "the node belongs to another tenant"),
+    StepOutcome(EnumOutcome.STALE, "its position is folded already"),
+    StepOutcome(EnumOutcome.STALE, "it belongs to an older life"),
+    StepOutcome(EnumOutcome.ILLEGAL, "its epoch has not begun"),
+    StepOutcome(EnumOutcome.ILLEGAL, "the node is deregistered"),
+    StepOutcome(EnumOutcome.STALE, "a newer introspection was folded before"),
+    StepOutcome(EnumOutcome.ILLEGAL, "the transition table does not allow it"),
+    StepOutcome(EnumOutcome.STALE, "the deadline it names no longer stands"),
+    StepOutcome(EnumOutcome.PARKED, "the node is set aside"),
 )
 
 
@@ -143,7 +143,7 @@ def step(
     retry_eligible: bool = False,
     ref: Any = None,
 ) -> int:
-    """Fold one event onto `life`, in place; the index of its verdict in `VERDICTS`.
+    """Fold one event onto `life`, in place; the index of its verdict in `STEP_OUTCOMES`.
 
     A life is touched only if the verdict is APPLIED. Duplicates are known by their mark in the log
     and never come here, nor do the events of a node that is set aside.

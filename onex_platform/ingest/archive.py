@@ -19,14 +19,14 @@ from onex_platform.engines.postgres.database import Database, Fence, open_databa
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.cuts.consistent_cut import (
     Cut,
+    InputPartition,
     OffsetRange,
-    Place,
     TopicIds,
     ends_of,
     plan_cut,
 )
 from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehearse
-from onex_platform.ingest.cuts.sizing import Pace
+from onex_platform.ingest.cuts.sizing import CutSizer
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.inbox import waiting
 from onex_platform.ingest.index import CutAccount, PageIndex
@@ -62,7 +62,7 @@ class PageArchive:
     store: PageStore
     buckets: int
     kafka: KafkaSession
-    pace: Pace
+    cut_sizer: CutSizer
 
     def fenced(self, fence: Fence) -> PageArchive:
         """The same archive, for somebody whose transactions may be refused at their end."""
@@ -87,7 +87,7 @@ class PageArchive:
             whole = tried is not None and cut.instant == tried.instant
             ingested = self._ingest(spark, cut, whole=whole)
             if not whole:
-                self.pace.learn(cut.records, ingested.load)
+                self.cut_sizer.learn(cut.records, ingested.load)
             if ingested.account is not None:
                 return TakenCut(cut, ingested.account)
             tried = cut
@@ -96,7 +96,7 @@ class PageArchive:
     def rehearse_cut(self, spark: SparkSession) -> None:
         """Take in records again that are in the log already, and drop what comes of it."""
         head = self.index.head()
-        ranges: dict[Place, OffsetRange] = {}
+        ranges: dict[InputPartition, OffsetRange] = {}
         with open_consumer(self.settings) as consumer:
             for place, offset in self.index.cursors().items():
                 first = ends_of(consumer, place).start
@@ -119,7 +119,7 @@ class PageArchive:
                 self.index.cursors(),
                 self.index.head(),
                 end,
-                self.pace.most_records,
+                self.cut_sizer.most_records,
                 ids,
                 dated_by_senders(self.kafka.admin(), topics.keys()) if end == settled else (),
                 settled,
@@ -154,8 +154,8 @@ def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Itera
         index = PageIndex(database, domain)
         buckets = index.begin(settings.pages.buckets)
         store = PageStore(store_url(settings))
-        pace = Pace(settings.pages.cut_events)
-        yield PageArchive(settings, domain, database, index, store, buckets, kafka, pace)
+        cut_sizer = CutSizer(settings.pages.cut_events)
+        yield PageArchive(settings, domain, database, index, store, buckets, kafka, cut_sizer)
 
 
 def store_url(settings: Settings) -> str:

@@ -24,7 +24,7 @@ from onex_platform.engines.postgres.database import (
 )
 from onex_platform.engines.postgres.staging import RowCounts
 from onex_platform.ingest import inbox
-from onex_platform.ingest.cuts.consistent_cut import Cut, Place
+from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
 from onex_platform.ingest.cuts.staged_rows import drop_staged, take_staged
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.offsets import (
@@ -137,11 +137,11 @@ class PageIndex:
             )
         return position_at(row.moment)
 
-    def cursors(self) -> dict[Place, int]:
+    def cursors(self) -> dict[InputPartition, int]:
         """The next offset of each input partition."""
         with self._database.transaction() as cursor:
             offsets = consumer_offsets(cursor, self.domain)
-        return {Place(*place): offset for place, offset in offsets.items()}
+        return {InputPartition(*place): offset for place, offset in offsets.items()}
 
     def read_topics(self) -> dict[str, frozenset[UUID]]:
         """The ids of the topics that the cursors belong to, as far as they are known."""

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import KafkaConsumer, open_admin, open_consumer, translated
 from onex_platform.engines.kafka.topic_admin import TIMESTAMP_TYPE, TopicLayout, describe
-from onex_platform.ingest.cuts.consistent_cut import Place, ends_of, places_of
+from onex_platform.ingest.cuts.consistent_cut import InputPartition, ends_of, places_of
 from onex_platform.topics.contract import LagThresholds, TopicContract
 
 _PATIENCE_SECONDS = 10
@@ -109,7 +109,7 @@ class _Partition(NamedTuple):
 def topic_states(
     settings: Settings,
     contracts: Iterable[TopicContract],
-    cursors: Mapping[Place, int],
+    cursors: Mapping[InputPartition, int],
     now: datetime,
     made_anew: Collection[str] = (),
 ) -> list[TopicState]:
@@ -166,7 +166,7 @@ def topic_states(
 def unarchived_events(
     settings: Settings,
     topics: Iterable[str],
-    cursors: Mapping[Place, int],
+    cursors: Mapping[InputPartition, int],
     made_anew: Collection[str] = (),
 ) -> int:
     """How many records wait for a cut; asks for offsets only."""
@@ -188,9 +188,9 @@ def judge(age: timedelta, thresholds: LagThresholds) -> EnumLagVerdict:
 def _partitions(
     consumer: KafkaConsumer,
     topics: Iterable[str],
-    cursors: Mapping[Place, int],
+    cursors: Mapping[InputPartition, int],
     made_anew: Collection[str],
-) -> dict[Place, _Partition]:
+) -> dict[InputPartition, _Partition]:
     found = {}
     for place in places_of(consumer, topics):
         oldest, end = ends_of(consumer, place)
@@ -199,9 +199,11 @@ def _partitions(
     return found
 
 
-def _times(consumer: KafkaConsumer, starts: Mapping[Place, int]) -> dict[Place, datetime]:
+def _times(
+    consumer: KafkaConsumer, starts: Mapping[InputPartition, int]
+) -> dict[InputPartition, datetime]:
     """When the first record from each offset on was appended."""
-    times: dict[Place, datetime] = {}
+    times: dict[InputPartition, datetime] = {}
     waiting = set(starts)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     with translated(consumer.settings, "hand over its oldest records"):
@@ -212,7 +214,7 @@ def _times(consumer: KafkaConsumer, starts: Mapping[Place, int]) -> dict[Place, 
                 if time.monotonic() > deadline:
                     raise TimeoutError
                 continue
-            place = Place(cast("str", message.topic()), cast("int", message.partition()))
+            place = InputPartition(cast("str", message.topic()), cast("int", message.partition()))
             error = message.error()
             if error is None:
                 stamp = message.timestamp()[1] / 1000

@@ -90,7 +90,7 @@ def drain_input(
             archive,
             presence.keeper,
             run_id=context.run_id,
-            on_turn=lambda: context.log.info("The lease is ours."),
+            on_lease=lambda: context.log.info("The lease is ours."),
             on_progress=_reporter(context.log.info),
         )
     after = archive.index.head()

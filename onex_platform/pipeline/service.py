@@ -55,7 +55,7 @@ def work(
     run_id: str | None = None,
     terms: Terms | None = None,
     while_waiting: Callable[[], None] = lambda: None,
-    on_turn: Callable[[], None] = lambda: None,
+    on_lease: Callable[[], None] = lambda: None,
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> ServiceAccount:
     """Stand by, warm, until the domain's lease is free; then serve until somebody else stands by
@@ -81,7 +81,7 @@ def work(
             while_waiting=wait,
         ) as lease,
     ):
-        on_turn()
+        on_lease()
         tenure = Tenure(lease, keeper, watch, pipeline, terms or Terms.of_run(pipeline))
         account = serve(spark, archive.fenced(lease.fence), term=tenure, on_progress=on_progress)
         lease.end("handed_over" if tenure.handed_over else "released")

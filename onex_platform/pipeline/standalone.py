@@ -53,7 +53,7 @@ def run_once(
             keeper,
             terms=Terms(bounded=False, linger_seconds=_ECHO_SECONDS),
             while_waiting=end_if_done,
-            on_turn=lambda: say("The lease is ours: draining what waits"),
+            on_lease=lambda: say("The lease is ours: draining what waits"),
             on_progress=on_progress,
         )
     except _NothingLeftError:
@@ -76,7 +76,7 @@ def follow(
                 archive,
                 keeper,
                 terms=Terms(bounded=False, linger_seconds=math.inf),
-                on_turn=lambda: say("The lease is ours: draining"),
+                on_lease=lambda: say("The lease is ours: draining"),
                 on_progress=on_progress,
             )
             say("Handed over")

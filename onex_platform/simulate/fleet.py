@@ -84,14 +84,14 @@ class Fleet:
         troubles = plan.profile.rates.beat_troubles()
         self._troubles, self._trouble_odds = list(troubles), list(accumulate(troubles.values()))
         self._nodes = [Node(draw_traits(n, plan, self._random)) for n in range(plan.nodes)]
-        self._turns = count()  # equal times are told apart by the turn, so nodes are never compared
+        self._tiebreaker = count()  # for equal times, so that nodes are never compared
         self._due: list[tuple[int, int, Node | Record]] = []
         for node in self._nodes:
             self._summary.traits.update(node.traits.odd())
             self._begin_script(node)
             self._renew(node)
             arrives_ms = plan.start_ms + self._draw(_ARRIVAL)
-            self._due.append((self._approach(node, arrives_ms), next(self._turns), node))
+            self._due.append((self._approach(node, arrives_ms), next(self._tiebreaker), node))
         heapify(self._due)
 
     @property
@@ -126,7 +126,7 @@ class Fleet:
             heappop(self._due)
             return self._played(due)
         record, next_ms = self._act(due, time_ms)
-        heapreplace(self._due, (next_ms, next(self._turns), due))
+        heapreplace(self._due, (next_ms, next(self._tiebreaker), due))
         return record
 
     def confirm(self, record: Record, appended_ms: int) -> None:
@@ -273,7 +273,7 @@ class Fleet:
 
     def _send_later(self, record: Record, span: Span) -> None:
         time_ms = record.time_ms + self._draw(span)
-        heappush(self._due, (time_ms, next(self._turns), record._replace(time_ms=time_ms)))
+        heappush(self._due, (time_ms, next(self._tiebreaker), record._replace(time_ms=time_ms)))
 
     def _played(self, record: Record) -> Record:
         """Account for a record that goes out now."""

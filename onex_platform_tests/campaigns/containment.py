@@ -30,7 +30,7 @@ from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.idempotency import is_ledgered, mark_duplicates
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.intake import Parked, RawRecord, admit
-from onex_platform.domain.machine import VERDICTS
+from onex_platform.domain.machine import STEP_OUTCOMES
 from onex_platform.domain.order import number
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType
@@ -152,7 +152,9 @@ class Campaign:
         refusals = Counter((r.event.entity.entity_id.bytes, r.outcome) for r in one.refusals)
         runs: Counter[object] = Counter()
         for refused in other.refused:
-            runs[refused.event["entity_id"], VERDICTS[refused.verdict].outcome] += refused.times
+            runs[refused.event["entity_id"], STEP_OUTCOMES[refused.verdict].outcome] += (
+                refused.times
+            )
         assert runs == refusals
 
     def _require_returnable(self, facts: list[LogEvent]) -> None:

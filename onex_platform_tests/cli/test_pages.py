@@ -19,7 +19,7 @@ from onex_platform.engines.kafka.clients import KafkaRecord, open_admin
 from onex_platform.engines.kafka.topic_admin import topic_names
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.checks import archive_keeps_up
-from onex_platform.ingest.cuts.consistent_cut import Place, RecordsLostError
+from onex_platform.ingest.cuts.consistent_cut import InputPartition, RecordsLostError
 from onex_platform.ingest.lag import topic_states
 from onex_platform.log.stats import archive_stats
 from onex_platform.projections.backlog import measure_backlog
@@ -221,7 +221,7 @@ def delete_topic(settings: Settings, topic: str) -> None:
             time.sleep(0.05)
 
 
-def delete_everything(settings: Settings, places: Iterable[Place]) -> None:
+def delete_everything(settings: Settings, places: Iterable[InputPartition]) -> None:
     """Let the broker forget every record there is, as its retention would."""
     with open_admin(settings) as admin:
         ends = [TopicPartition(*place, OFFSET_END) for place in places]

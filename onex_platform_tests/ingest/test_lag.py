@@ -18,7 +18,7 @@ from onex_platform.engines.kafka.clients import (
 )
 from onex_platform.engines.kafka.topic_admin import TIMESTAMP_TYPE, TopicLayout, create
 from onex_platform.ingest.checks import archive_keeps_up, broker_dates_records
-from onex_platform.ingest.cuts.consistent_cut import Place, ends_of, places_of
+from onex_platform.ingest.cuts.consistent_cut import InputPartition, ends_of, places_of
 from onex_platform.ingest.lag import ArchiveLag, EnumLagVerdict, topic_states, unarchived_events
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract import TopicContract
@@ -42,7 +42,7 @@ def _write(settings: Settings, topic: str, records: int) -> None:
         produce_all(producer, [KafkaRecord(topic, b"{}", "node") for _ in range(records)])
 
 
-def _partition_with_records(settings: Settings, topic: str) -> Place:
+def _partition_with_records(settings: Settings, topic: str) -> InputPartition:
     """Which one the key went to."""
     with open_consumer(settings) as consumer:
         [place] = [
@@ -52,7 +52,10 @@ def _partition_with_records(settings: Settings, topic: str) -> Place:
 
 
 def _lag(
-    settings: Settings, contract: TopicContract, cursors: dict[Place, int], after: timedelta
+    settings: Settings,
+    contract: TopicContract,
+    cursors: dict[InputPartition, int],
+    after: timedelta,
 ) -> ArchiveLag:
     [state] = topic_states(settings, [contract], cursors, datetime.now(UTC) + after)
     assert state.lag is not None
@@ -168,7 +171,7 @@ def test_a_topic_that_ends_before_the_next_offset_was_made_anew_or_cut_short(
 ) -> None:
     _write(kafka_settings, heartbeats.topic, 5)
     place = _partition_with_records(kafka_settings, heartbeats.topic)
-    cursors = {place: 6, Place(heartbeats.topic, 7): 1}
+    cursors = {place: 6, InputPartition(heartbeats.topic, 7): 1}
     [state] = topic_states(kafka_settings, [heartbeats], cursors, datetime.now(UTC))
     assert state.lag is not None
     assert (state.lag.restarted, state.lag.events, state.lag.lost) == (2, 5, 0)

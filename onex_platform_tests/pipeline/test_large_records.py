@@ -91,13 +91,13 @@ def test_more_than_a_task_holds_is_taken_in_smaller_cuts(
         assert sorted(ids_of(archive)) == sorted(ids)
         assert largest_payloads(archive) <= TASK_BYTES
         assert account.cuts > 1
-        slow = archive.pace.most_records
+        slow = archive.cut_sizer.most_records
         assert slow < 48
         require_order(archive, account.cuts)
         # Small records let the cuts grow again.
         send(settings, [sent(Kind.NODE_HEARTBEAT, f"node-{n % nodes}") for n in range(200)])
         assert drained(spark, archive).read == 200
-        assert archive.pace.most_records > slow
+        assert archive.cut_sizer.most_records > slow
 
 
 @pytest.mark.parametrize("small_cut_events", [ONE_TASK, BY_BUCKET], ids=["one task", "by bucket"])

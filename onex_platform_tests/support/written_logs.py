@@ -16,7 +16,7 @@ from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.cuts.consistent_cut import Cut, OffsetRange, Place
+from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition, OffsetRange
 from onex_platform.ingest.cuts.cut_job import period_of
 from onex_platform.ingest.event_schema import LOG_SCHEMA, bucket_of, to_events, to_table
 from onex_platform.ingest.index import CutAccount, StoredPage, insert_pages
@@ -30,7 +30,7 @@ from onex_platform_tests.support.histories import Run
 
 Kind = EnumEventKind
 
-PLACE = Place("input", 0)
+PLACE = InputPartition("input", 0)
 TARGET = 64 * 1024**2
 
 

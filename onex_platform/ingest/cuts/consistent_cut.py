@@ -27,7 +27,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _HOUR = timedelta(hours=1) // _MILLISECOND
 
 
-class Place(NamedTuple):
+class InputPartition(NamedTuple):
     """A partition of an input topic."""
 
     topic: str
@@ -87,8 +87,8 @@ UNKNOWN_IDS = TopicIds({}, {})
 class Losses:
     """What stands between the archive and the next record of some partitions."""
 
-    deleted: Mapping[Place, OffsetRange] = field(default_factory=dict)
-    restarted: Mapping[Place, Restart] = field(default_factory=dict)
+    deleted: Mapping[InputPartition, OffsetRange] = field(default_factory=dict)
+    restarted: Mapping[InputPartition, Restart] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.deleted or self.restarted)
@@ -99,8 +99,8 @@ class Cut(NamedTuple):
 
     closed_before: datetime
     instant: datetime
-    ranges: dict[Place, OffsetRange]
-    cursors: Mapping[Place, int]  # where reading stood when the cut was planned
+    ranges: dict[InputPartition, OffsetRange]
+    cursors: Mapping[InputPartition, int]  # where reading stood when the cut was planned
     topic_ids: Mapping[str, UUID]  # as far as they are known
 
     @property
@@ -116,7 +116,7 @@ class RecordsLostError(OnexError):
 def plan_cut(
     consumer: KafkaConsumer,
     topics: Iterable[str],
-    cursors: Mapping[Place, int],
+    cursors: Mapping[InputPartition, int],
     closed_before: datetime,
     until: datetime,
     most_records: int,
@@ -140,7 +140,7 @@ def plan_cut(
     whole = {place: span for place, span in available.items() if place.topic in taken_whole}
     end = _ticks(until)
 
-    def before(tick: int) -> dict[Place, OffsetRange]:
+    def before(tick: int) -> dict[InputPartition, OffsetRange]:
         return _before(consumer, available, _moment(tick)) | (whole if tick >= end else {})
 
     def records_before(tick: int) -> int:
@@ -167,8 +167,11 @@ def plan_cut(
 
 
 def _available(
-    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int], ids: TopicIds
-) -> dict[Place, OffsetRange]:
+    consumer: KafkaConsumer,
+    topics: Iterable[str],
+    cursors: Mapping[InputPartition, int],
+    ids: TopicIds,
+) -> dict[InputPartition, OffsetRange]:
     """From the cursor to the captured end; raises if the broker has lost what comes next."""
     ends = _ends(consumer, topics, cursors)
     lost = _lost(ends, cursors, ids)
@@ -181,22 +184,27 @@ def _available(
 
 
 def find_lost(
-    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int], ids: TopicIds
+    consumer: KafkaConsumer,
+    topics: Iterable[str],
+    cursors: Mapping[InputPartition, int],
+    ids: TopicIds,
 ) -> Losses:
     """What comes next after the cursors, but is not on the broker."""
     return _lost(_ends(consumer, topics, cursors), cursors, ids)
 
 
 def _ends(
-    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[Place, int]
-) -> dict[Place, OffsetRange]:
+    consumer: KafkaConsumer, topics: Iterable[str], cursors: Mapping[InputPartition, int]
+) -> dict[InputPartition, OffsetRange]:
     """What every partition holds; one that was read before and is gone now holds nothing."""
     wanted = set(topics)
     gone = {place: OffsetRange(0, 0) for place in cursors if place.topic in wanted}
     return gone | {place: ends_of(consumer, place) for place in places_of(consumer, wanted)}
 
 
-def _lost(ends: Mapping[Place, OffsetRange], cursors: Mapping[Place, int], ids: TopicIds) -> Losses:
+def _lost(
+    ends: Mapping[InputPartition, OffsetRange], cursors: Mapping[InputPartition, int], ids: TopicIds
+) -> Losses:
     made_anew = ids.made_anew
     deleted, restarted = {}, {}
     for place, span in ends.items():
@@ -227,19 +235,19 @@ def _refusal(lost: Losses) -> RecordsLostError:
     return RecordsLostError(" ".join(sentences), hint=" ".join(hints))
 
 
-def places_of(consumer: KafkaConsumer, topics: Iterable[str]) -> list[Place]:
+def places_of(consumer: KafkaConsumer, topics: Iterable[str]) -> list[InputPartition]:
     """The partitions of those topics that exist."""
     wanted = set(topics)
     with translated(consumer.settings, "describe its topics"):
         known = consumer.list_topics(timeout=_limit(consumer)).topics
     return [
-        Place(topic, partition)
+        InputPartition(topic, partition)
         for topic in sorted(wanted & known.keys())
         for partition in sorted(known[topic].partitions)
     ]
 
 
-def ends_of(consumer: KafkaConsumer, place: Place) -> OffsetRange:
+def ends_of(consumer: KafkaConsumer, place: InputPartition) -> OffsetRange:
     """The oldest offset that the broker still has, and the one that comes next."""
     with translated(consumer.settings, "say where its topics begin and end"):
         ends = consumer.get_watermark_offsets(TopicPartition(*place), timeout=_limit(consumer))
@@ -247,8 +255,8 @@ def ends_of(consumer: KafkaConsumer, place: Place) -> OffsetRange:
 
 
 def _before(
-    consumer: KafkaConsumer, available: Mapping[Place, OffsetRange], instant: datetime
-) -> dict[Place, OffsetRange]:
+    consumer: KafkaConsumer, available: Mapping[InputPartition, OffsetRange], instant: datetime
+) -> dict[InputPartition, OffsetRange]:
     """The part of what is available that was appended before `instant`."""
     if not available:
         return {}
@@ -259,7 +267,7 @@ def _before(
         )
     ranges = {}
     for answer in found:
-        place = Place(answer.topic, answer.partition)
+        place = InputPartition(answer.topic, answer.partition)
         start, end = available[place]
         if answer.offset not in (-1, OFFSET_END):
             end = min(end, answer.offset)
@@ -267,7 +275,7 @@ def _before(
     return ranges
 
 
-def _count(ranges: Mapping[Place, OffsetRange]) -> int:
+def _count(ranges: Mapping[InputPartition, OffsetRange]) -> int:
     return sum(end - start for start, end in ranges.values())
 
 

@@ -30,7 +30,7 @@ from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.cuts import staged_rows as staging
 from onex_platform.ingest.cuts.batches import OverloadError, gathered, sliced, watched
-from onex_platform.ingest.cuts.consistent_cut import Cut, Place
+from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
 from onex_platform.ingest.cuts.shuffle import PACK, packs_of, unpacked, warnings_of
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.event_schema import (
@@ -246,7 +246,9 @@ def _reading(job: IngestJob, batch: pa.RecordBatch) -> tuple[float, int]:
     It does not hold them. But if every task reads more than its share of what all writers hold, one
     of them will have too much; to find out only then would cost reading all of it.
     """
-    start, end = job.cut.ranges[Place(batch["topic"][0].as_py(), batch["partition"][0].as_py())]
+    start, end = job.cut.ranges[
+        InputPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
+    ]
     share = job.buckets * (end - start) / job.cut.records
     return job.task_bytes * max(1, share), end - start
 

@@ -13,7 +13,7 @@ _MARGIN = 0.8
 _GROWTH = 16
 
 
-class Pace:
+class CutSizer:
     """How many records the next cut may have."""
 
     def __init__(self, most_records: int) -> None:

@@ -24,7 +24,7 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres.database import fetch_one, lift_statement_limit, open_database
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.cuts.consistent_cut import OffsetRange, Place
+from onex_platform.ingest.cuts.consistent_cut import InputPartition, OffsetRange
 from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
 from onex_platform.ingest.index import BEGINNING, PageEntry, PageIndex, span_text
 from onex_platform.log.replay import overlapping
@@ -259,7 +259,7 @@ def _offset_faults(
             scope,
         ).fetchall()
     for row in broken:
-        place = Place(row.topic, row.partition)
+        place = InputPartition(row.topic, row.partition)
         if row.following is None:
             sentence = f"{place} was read up to offset {row.end_offset - 1}, but has no cursor."
             yield LogFault(EnumLogFault.GAP, sentence)

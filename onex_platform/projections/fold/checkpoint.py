@@ -16,7 +16,7 @@ def fold_position(cursor: Cursor, domain: str) -> int:
     return 0 if row is None else int(row.position)
 
 
-def take_turn(cursor: Cursor, domain: str) -> None:
+def lock_checkpoint(cursor: Cursor, domain: str) -> None:
     """Wait until nobody else writes this domain's rows, and be the one who does."""
     begin = "INSERT INTO fold_cursors (domain, position) VALUES (%s, 0) ON CONFLICT DO NOTHING"
     cursor.execute(begin, [domain])
@@ -25,7 +25,7 @@ def take_turn(cursor: Cursor, domain: str) -> None:
 
 def move_fold_cursor(cursor: Cursor, domain: str, start: int, end: int) -> bool:
     """Move from `start` to `end` and hold the turn; False if the cursor is somewhere else."""
-    take_turn(cursor, domain)
+    lock_checkpoint(cursor, domain)
     cursor.execute(
         "UPDATE fold_cursors SET position = %(end)s, moved_at = now()"
         " WHERE domain = %(domain)s AND position = %(start)s",

@@ -45,7 +45,7 @@ Kind = EnumEventKind
 
 _REFUSED = frozenset(
     code
-    for code, verdict in enumerate(machine.VERDICTS)
+    for code, verdict in enumerate(machine.STEP_OUTCOMES)
     if verdict.outcome in (EnumOutcome.ILLEGAL, EnumOutcome.PARKED)
 )
 _HEARTBEAT = machine.KIND_CODES[Kind.NODE_HEARTBEAT]
@@ -99,12 +99,12 @@ class BucketFold:
         self._nodes: dict[bytes, Node] = {}
         self.meet(rows)
         self._emitted: set[UUID] = set()
-        self._verdicts = [0] * len(machine.VERDICTS)
+        self._verdicts = [0] * len(machine.STEP_OUTCOMES)
 
     @property
     def outcomes(self) -> Counter[EnumOutcome]:
         counts: Counter[EnumOutcome] = Counter()
-        for verdict, count in zip(machine.VERDICTS, self._verdicts, strict=True):
+        for verdict, count in zip(machine.STEP_OUTCOMES, self._verdicts, strict=True):
             if count:
                 counts[verdict.outcome] += count
         return counts

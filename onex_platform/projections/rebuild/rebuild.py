@@ -33,7 +33,7 @@ from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.replay import LogChunk
 from onex_platform.log.store import PageStore
 from onex_platform.projections.checks import accounting, other_outcomes
-from onex_platform.projections.fold.checkpoint import take_turn
+from onex_platform.projections.fold.checkpoint import lock_checkpoint
 from onex_platform.projections.fold.column_fold import BucketFold
 from onex_platform.projections.fold.containment import Fault, culprits_of, fault_of, fold_contained
 from onex_platform.projections.fold.refold import (
@@ -137,7 +137,7 @@ class Rebuild:
             effect("rebuild.swap"),
             archive.database.transaction() as cursor,
         ):
-            take_turn(cursor, archive.domain)
+            lock_checkpoint(cursor, archive.domain)
             with effect("rebuild.last_catch_up"):
                 self.catch_up()
             comparison = self._compare(cursor)

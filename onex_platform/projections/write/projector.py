@@ -21,11 +21,15 @@ from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, Database, lift_statement_limit
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.ingest.index import StoredPage, insert_pages
-from onex_platform.projections.fold.checkpoint import fold_position, move_fold_cursor, take_turn
+from onex_platform.projections.fold.checkpoint import (
+    fold_position,
+    lock_checkpoint,
+    move_fold_cursor,
+)
 from onex_platform.projections.fold.set_aside import ReleasedMeanwhileError
 from onex_platform.projections.write.batch_counts import record_outcomes
 from onex_platform.projections.write.staged_batch import Given, Staged, give, take_over
-from onex_platform.projections.write.upsert import Span, Written
+from onex_platform.projections.write.upsert import PositionRange, Written
 
 _END_OF_LOG = 2**63 - 1
 
@@ -85,10 +89,10 @@ class ProjectorRegistration:
         """Write one whole row unless it is stale; whether it was written."""
         row = Given([RowChange(row=projection, wide=True, liveness=True)])
         with self._database.transaction() as cursor:
-            take_turn(cursor, projection.domain)
+            lock_checkpoint(cursor, projection.domain)
             if _is_stale(cursor, projection.entity_id, projection.domain, projection.sequence_info):
                 return False
-            take_over(cursor, give(cursor, row), Span(projection.domain, 0, _END_OF_LOG))
+            take_over(cursor, give(cursor, row), PositionRange(projection.domain, 0, _END_OF_LOG))
             return True
 
     def is_stale(self, entity_id: UUID, domain: str, sequence: ModelSequenceInfo) -> bool:
@@ -107,7 +111,7 @@ class ProjectorRegistration:
             content = batch.content
             staged = give(cursor, content) if isinstance(content, Given) else content
             try:
-                written = take_over(cursor, staged, Span(domain, start, end))
+                written = take_over(cursor, staged, PositionRange(domain, start, end))
             except ReleasedMeanwhileError:
                 cursor.connection.rollback()
                 return BatchResult(committed=False, position=fold_position(cursor, domain))

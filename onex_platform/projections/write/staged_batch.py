@@ -28,7 +28,12 @@ from onex_platform.projections.fold import set_aside
 from onex_platform.projections.fold.column_fold import Refused
 from onex_platform.projections.fold.containment import Fault, culprits_of, fault_of
 from onex_platform.projections.write.outbox import envelope_of, queue_staged
-from onex_platform.projections.write.upsert import Span, Written, stage_rows, write_staged_rows
+from onex_platform.projections.write.upsert import (
+    PositionRange,
+    Written,
+    stage_rows,
+    write_staged_rows,
+)
 
 _PARTS = ("projections", "liveness", "facts", "refusals", "set_aside")
 _HANDED, _GIVEN = "handed", "given"
@@ -140,7 +145,7 @@ def give(cursor: Cursor, given: Given) -> Staged:
     return Staged(batch_id, rows, _GIVEN)
 
 
-def take_over(cursor: Cursor, staged: Staged, span: Span) -> Written:
+def take_over(cursor: Cursor, staged: Staged, span: PositionRange) -> Written:
     """Write everything that waits for the batch, in the caller's transaction."""
     batch_id, reported, where = staged
     written = write_staged_rows(cursor, where, batch_id, reported, span)
@@ -214,7 +219,7 @@ def _refused_event(refusal: Refusal) -> tuple[Any, ...]:
 
 def _refused_run(domain: str, refused: Refused) -> tuple[Any, ...]:
     event = refused.event
-    outcome, reason = machine.VERDICTS[refused.verdict]
+    outcome, reason = machine.STEP_OUTCOMES[refused.verdict]
     state = ""
     if refused.state is not None:
         known = refused.state != machine.UNKNOWN

@@ -115,7 +115,7 @@ _WRITE = f"""
     ) AS staged_liveness"""  # noqa: S608
 
 
-class Span(NamedTuple):
+class PositionRange(NamedTuple):
     """A part of a log: the positions from `start` on and below `end`."""
 
     domain: str
@@ -159,7 +159,7 @@ def stage_rows(
 
 
 def write_staged_rows(
-    cursor: Cursor, where: str, batch_id: UUID, reported: RowCounts, span: Span
+    cursor: Cursor, where: str, batch_id: UUID, reported: RowCounts, span: PositionRange
 ) -> Written:
     """Write a batch's staged rows, unless newer ones stand there, and queue what changed.
 

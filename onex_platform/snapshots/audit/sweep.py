@@ -19,7 +19,7 @@ from uuid import UUID
 from onex_platform.base.faults import effect
 from onex_platform.domain.projection import MOST_LIFTED_VERSION, MOST_VERSION
 from onex_platform.engines.postgres.database import Cursor
-from onex_platform.projections.fold.checkpoint import take_turn
+from onex_platform.projections.fold.checkpoint import lock_checkpoint
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.audit.comparison import TopicComparison, compare
 from onex_platform.snapshots.audit.topic_states import EnumSnapshotFault, Fault
@@ -81,7 +81,7 @@ def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
 
 def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
     """Lift rows above what the topic has of them, and queue them."""
-    take_turn(cursor, domain)
+    lock_checkpoint(cursor, domain)
     rows = cursor.execute(
         f"""
         UPDATE registration_projections AS p SET row_version = topic.version + 1

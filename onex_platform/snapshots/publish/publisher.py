@@ -25,7 +25,7 @@ from onex_platform.domain.projection import (
 )
 from onex_platform.engines.kafka.clients import read_to_end, written_positions
 from onex_platform.engines.postgres.database import Database
-from onex_platform.snapshots.publish.writer import SnapshotWriter, Turn
+from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.read.snapshot_map import (
     Draft,
     MalformedSnapshotError,
@@ -72,7 +72,7 @@ class SnapshotPublisherRegistration:
 
     def start(self) -> None:
         """Open the producer and make sure that both servers answer."""
-        self._writer.in_turn(lambda turn: None)
+        self._writer.exclusively(lambda publication: None)
 
     def stop(self) -> None:
         """Close the producer; everything that was published is acknowledged."""
@@ -96,16 +96,16 @@ class SnapshotPublisherRegistration:
         version = str(snapshot.snapshot_version)
         row = (snapshot.to_kafka_key(), version, snapshot.model_dump_json())
 
-        def publish(turn: Turn) -> None:
-            _require_current(snapshot, self._stored(turn, snapshot.entity_id))
-            if turn.send([row]).too_large:
+        def publish(publication: Publication) -> None:
+            _require_current(snapshot, self._stored(publication, snapshot.entity_id))
+            if publication.send([row]).too_large:
                 raise SnapshotTooLargeError(
                     f"The snapshot of {snapshot.entity_id} has {len(row[2])} characters, which is "
                     f"more than {self.config.topic} takes.",
                     hint="Let the node announce less, or raise max_message in the contract.",
                 )
 
-        self._writer.in_turn(publish)
+        self._writer.exclusively(publish)
 
     def publish_from_projection(
         self, projection: ModelRegistrationProjection
@@ -146,18 +146,18 @@ class SnapshotPublisherRegistration:
         """
         self._require_domain(domain)
 
-        def delete(turn: Turn) -> bool:
-            stored = self._stored(turn, entity_id)
+        def delete(publication: Publication) -> bool:
+            stored = self._stored(publication, entity_id)
             if stored is not None and stored[2] is not None:
                 return False
             published = self._published(entity_id)
             if published is None or published.is_tombstone:
                 return False
             tombstone = (str(entity_id), str(published.version + 1), None)
-            turn.send([stored or tombstone])
+            publication.send([stored or tombstone])
             return True
 
-        return self._writer.in_turn(delete)
+        return self._writer.exclusively(delete)
 
     def get_latest_snapshot(self, entity_id: UUID) -> ModelRegistrationSnapshot | None:
         """What the topic says of a node; None for a tombstone or nothing.
@@ -192,15 +192,15 @@ class SnapshotPublisherRegistration:
         return published
 
     def _publish_current(self, versions: dict[str, int]) -> int:
-        def publish(turn: Turn) -> int:
-            with read_rows(turn.cursor, self.config.domain, versions) as rows:
+        def publish(publication: Publication) -> int:
+            with read_rows(publication.cursor, self.config.domain, versions) as rows:
                 current = (row for row in rows if int(row[1]) == versions[row[0]])
-                return turn.send(current).acknowledged
+                return publication.send(current).acknowledged
 
-        return self._writer.in_turn(publish)
+        return self._writer.exclusively(publish)
 
-    def _stored(self, turn: Turn, entity_id: UUID) -> RowState | None:
-        with read_rows(turn.cursor, self.config.domain, [entity_id]) as rows:
+    def _stored(self, publication: Publication, entity_id: UUID) -> RowState | None:
+        with read_rows(publication.cursor, self.config.domain, [entity_id]) as rows:
             found = list(rows)
         return found[0] if found else None
 

@@ -27,7 +27,7 @@ _LOOK_SECONDS = 1
 
 
 @contextmanager
-def publication_turn(
+def publication_lock(
     settings: Settings, database: Database, domain: str, what: str
 ) -> Iterator[Cursor]:
     """One transaction in which nobody else publishes for the domain.
@@ -36,7 +36,7 @@ def publication_turn(
     """
     failure = None
     with database.transaction() as cursor:
-        _take_turn(cursor, settings, domain)
+        _lock_publication(cursor, settings, domain)
         try:
             yield cursor
             with effect(f"{what}.mark"):
@@ -49,13 +49,13 @@ def publication_turn(
         raise failure
 
 
-def longest_turn(settings: Settings) -> float:
+def longest_publication(settings: Settings) -> float:
     """Seconds that a living publisher can need: to open its name, to send, to commit."""
     return settings.kafka.request_timeout_seconds + 2 * settings.snapshots.transaction_seconds
 
 
-def _take_turn(cursor: Cursor, settings: Settings, domain: str) -> None:
-    key, limit = turn_key(domain), longest_turn(settings)
+def _lock_publication(cursor: Cursor, settings: Settings, domain: str) -> None:
+    key, limit = publication_lock_key(domain), longest_publication(settings)
     began = since = time.monotonic()
     holder = None
     cursor.execute(f"SET LOCAL lock_timeout = '{_LOOK_SECONDS}s'")
@@ -92,7 +92,7 @@ def _end(cursor: Cursor, domain: str, key: int, holder: str) -> None:
         )
 
 
-def turn_key(domain: str) -> int:
+def publication_lock_key(domain: str) -> int:
     """The number of the domain's lock."""
     digest = hashlib.sha256(f"publication of {domain}".encode()).digest()
     return int.from_bytes(digest[:8], signed=True)

@@ -37,8 +37,8 @@ from onex_platform.projections.fold.containment import fault_of, is_of_a_node
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.publish.cloud_events import attributes
 from onex_platform.snapshots.publish.held_events import alert_of_held
-from onex_platform.snapshots.publish.publisher_lock import publication_turn
-from onex_platform.snapshots.publish.writer import SnapshotWriter, Turn
+from onex_platform.snapshots.publish.publisher_lock import publication_lock
+from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.snapshot_records import RowState, take_waiting_rows
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.topics.catalogue import load_catalogue
@@ -141,9 +141,11 @@ class OutboxRelay:
 
     def _publish_rows(self, account: RelayAccount) -> bool:
         """Publish a batch; whether there may be another."""
-        return self.writer.in_turn(lambda turn: self._publish_rows_in(turn, account))
+        return self.writer.exclusively(
+            lambda publication: self._publish_rows_in(publication, account)
+        )
 
-    def _publish_rows_in(self, turn: Turn, account: RelayAccount) -> bool:
+    def _publish_rows_in(self, publication: Publication, account: RelayAccount) -> bool:
         limit = self.settings.snapshots.batch_records
         taken = removed = 0
 
@@ -155,8 +157,8 @@ class OutboxRelay:
                 yield key, version, value
 
         # Removed here and now, but for others only when the turn ends: after the acknowledgement.
-        with take_waiting_rows(turn.cursor, self.domain, limit) as waiting:
-            sent = turn.send(states(waiting))
+        with take_waiting_rows(publication.cursor, self.domain, limit) as waiting:
+            sent = publication.send(states(waiting))
         account.tombstones += removed
         account.snapshots += sent.acknowledged - removed
         account.coalesced += taken - sent.acknowledged - len(sent.too_large)
@@ -166,8 +168,8 @@ class OutboxRelay:
     def _publish_events(self, account: RelayAccount) -> bool:
         """Publish a batch; whether there may be another."""
         limit = self.settings.snapshots.batch_records
-        turn = publication_turn(self.settings, self.database, self.domain, "events")
-        with turn as cursor:
+        lock = publication_lock(self.settings, self.database, self.domain, "events")
+        with lock as cursor:
             entries = outbox.pending_events(cursor, self.domain, limit)
             if not entries:
                 return False

@@ -1,6 +1,6 @@
 """The whole topic from the rows: after it was deleted, or for a new version of it.
 
-Rows go in the order of their ids, a batch per turn, so that the relay can publish in between; every
+Rows go in the order of their ids, a batch at a time, so that the relay can publish in between. Each
 batch is read when it is sent, so nothing here can put an old state over a new one.
 """
 
@@ -13,7 +13,7 @@ from uuid import UUID
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.transactions import Sent
 from onex_platform.snapshots.publish.topic_setup import ensure_topic
-from onex_platform.snapshots.publish.writer import SnapshotWriter, Turn
+from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.snapshot_records import RowState, read_rows_after
 
 
@@ -35,15 +35,15 @@ def publish_everything(
     """Publish every row of the domain, closed ones as tombstones."""
     limit = settings.snapshots.batch_records
 
-    def publish_after(last: str, turn: Turn) -> tuple[Sent, str]:
+    def publish_after(last: str, publication: Publication) -> tuple[Sent, str]:
         keys = [last]
-        with read_rows_after(turn.cursor, writer.config.domain, last, limit) as rows:
-            sent = turn.send(_noting_last_key(rows, keys))
+        with read_rows_after(publication.cursor, writer.config.domain, last, limit) as rows:
+            sent = publication.send(_noting_last_key(rows, keys))
         return sent, keys[0]
 
     published, last = Sent(0), str(UUID(int=0))
     while True:
-        sent, last = writer.in_turn(partial(publish_after, last))
+        sent, last = writer.exclusively(partial(publish_after, last))
         published += sent
         on_progress(published.acknowledged)
         if sent.acknowledged + len(sent.too_large) < limit:

@@ -26,7 +26,7 @@ from onex_platform.engines.kafka.transactions import (
     TransactionalProducer,
 )
 from onex_platform.engines.postgres.database import Cursor, Database
-from onex_platform.snapshots.publish.publisher_lock import publication_turn
+from onex_platform.snapshots.publish.publisher_lock import publication_lock
 from onex_platform.snapshots.snapshot_records import RowState, to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.topics.catalogue import load_catalogue
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Publication:
     """What a publisher may use while it is its turn: one transaction here, one there."""
 
     cursor: Cursor
@@ -64,7 +64,7 @@ class SnapshotWriter:
             load_catalogue().snapshot(config.domain).max_message or _USUAL_MAX_BYTES,
         )
 
-    def in_turn(self, work: Callable[[Turn], T]) -> T:
+    def exclusively(self, work: Callable[[Publication], T]) -> T:
         """Do the work as the domain's only publisher.
 
         Its transaction in PostgreSQL is committed when it ends, and rolled back when it raises. It
@@ -83,11 +83,11 @@ class SnapshotWriter:
     def close(self) -> None:
         self._producer.close()
 
-    def _once(self, work: Callable[[Turn], T]) -> T:
-        turn = publication_turn(self._settings, self._database, self.config.domain, "snapshots")
-        with turn as cursor:
+    def _once(self, work: Callable[[Publication], T]) -> T:
+        lock = publication_lock(self._settings, self._database, self.config.domain, "snapshots")
+        with lock as cursor:
             self._producer.open()
-            return work(Turn(cursor, self._send))
+            return work(Publication(cursor, self._send))
 
     def _send(self, rows: Iterable[RowState]) -> Sent:
         topic = self.config.topic

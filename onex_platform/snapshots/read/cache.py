@@ -94,7 +94,7 @@ class SnapshotCache:
         self._last_malformed: str | None = None
         self._last_error: str | None = None
         # Whoever reads from the broker has the turn; everything below is his.
-        self._turn = Lock()
+        self._poll_lock = Lock()
         self._opened = ExitStack()
         self._reader: TopicReader | None = None
         self._tombstones_stay = 0.0
@@ -170,7 +170,7 @@ class SnapshotCache:
 
     def refresh(self) -> None:
         """Take in everything that is committed by now; the first time, load the topic."""
-        with self._turn:
+        with self._poll_lock:
             self._require_open()
             if self._reader is None:
                 self._load()
@@ -184,7 +184,7 @@ class SnapshotCache:
 
     def reload(self) -> None:
         """Read the whole topic and replace everything; until then, what was there is shown."""
-        with self._turn:
+        with self._poll_lock:
             self._require_open()
             self._load()
 
@@ -193,7 +193,7 @@ class SnapshotCache:
         self._ended.set()
         if self._follower.is_alive():
             self._follower.join()
-        with self._turn:
+        with self._poll_lock:
             self._leave_reader()
 
     def _current(self) -> SnapshotMap:
@@ -258,7 +258,7 @@ class SnapshotCache:
     def _follow(self) -> None:
         while not self._ended.wait(_BREATH_SECONDS):
             try:
-                with self._turn:
+                with self._poll_lock:
                     self._step()
             except Exception as error:  # the thread has nobody to raise to: its state tells
                 if self._last_error != str(error):

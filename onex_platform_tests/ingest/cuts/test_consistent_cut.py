@@ -23,7 +23,7 @@ from onex_platform.engines.kafka.topic_admin import (
     dated_by_senders,
 )
 from onex_platform.ingest.cuts import consistent_cut
-from onex_platform.ingest.cuts.consistent_cut import Cut, Place, plan_cut
+from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition, plan_cut
 
 pytestmark = pytest.mark.servers
 
@@ -51,7 +51,7 @@ def _cuts(
 ) -> list[Cut]:
     """Cut after cut, until the log would be closed up to NOW."""
     taken: list[Cut] = []
-    cursors: dict[Place, int] = {}
+    cursors: dict[InputPartition, int] = {}
     head = LONG_AGO
     with open_consumer(settings) as consumer:
         while cut := plan_cut(
@@ -82,7 +82,7 @@ def test_too_many_records_are_cut_at_an_earlier_instant_of_all_topics(
     assert all(after.closed_before == before.instant for before, after in pairwise(cuts))
     for cut in cuts:
         for topic, times in moments.items():
-            span = cut.ranges.get(Place(topic, 0))
+            span = cut.ranges.get(InputPartition(topic, 0))
             taken = times[span.start : span.end] if span else []
             assert taken == [time for time in times if cut.closed_before <= time < cut.instant]
 
@@ -125,7 +125,7 @@ def test_a_record_that_is_dated_ahead_holds_nothing_up_where_senders_date_them(
     _send(kafka_settings, dated, _after(1), ahead, _after(2), _after(3), _after(4))
     _send(kafka_settings, other, _after(1), _after(3), ahead)
     [cut] = _cuts(kafka_settings, [dated, other], most=100, taken_whole=[dated])
-    assert cut.ranges == {Place(dated, 0): (0, 5), Place(other, 0): (0, 2)}
+    assert cut.ranges == {InputPartition(dated, 0): (0, 5), InputPartition(other, 0): (0, 2)}
     # The bound holds until only such records are left.
     bounded = _cuts(kafka_settings, [dated, other], most=2, taken_whole=[dated])
     assert [cut.records for cut in bounded] == [2, 1, 4]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onex_platform.ingest.cuts.sizing import Pace
+from onex_platform.ingest.cuts.sizing import CutSizer
 
 
 def test_a_cut_that_fits_changes_nothing() -> None:
-    pace = Pace(1000)
+    pace = CutSizer(1000)
     for load in (0.0, 0.5, 1.0):
         pace.learn(1000, load)
         pace.learn(0, load)
@@ -17,20 +17,20 @@ def test_a_cut_that_fits_changes_nothing() -> None:
 
 @pytest.mark.parametrize("load", [1.001, 2, 1e9])
 def test_a_cut_that_is_too_large_is_followed_by_a_smaller_one(load: float) -> None:
-    pace = Pace(1000)
+    pace = CutSizer(1000)
     for records in (1000, 10, 2):
         pace.learn(records, load)
         assert 1 <= pace.most_records < records
 
 
 def test_nothing_is_less_than_one_record() -> None:
-    pace = Pace(1000)
+    pace = CutSizer(1000)
     pace.learn(1, 500)
     assert pace.most_records == 1
 
 
 def test_steady_records_are_taken_without_being_refused_again() -> None:
-    pace = Pace(1_000_000)
+    pace = CutSizer(1_000_000)
     refused = 0
     for _ in range(20):
         load = pace.most_records / 250
@@ -41,7 +41,7 @@ def test_steady_records_are_taken_without_being_refused_again() -> None:
 
 
 def test_cuts_of_small_records_grow_until_they_are_as_large_as_before() -> None:
-    pace = Pace(1_000_000)
+    pace = CutSizer(1_000_000)
     pace.learn(1_000_000, 1e7)
     for cuts in range(10):
         if pace.most_records == 1_000_000:

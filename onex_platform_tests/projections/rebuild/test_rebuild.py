@@ -16,7 +16,7 @@ from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.compaction.compact import sweep
 from onex_platform.log.store import page_key
-from onex_platform.projections.fold.checkpoint import take_turn
+from onex_platform.projections.fold.checkpoint import lock_checkpoint
 from onex_platform.projections.fold.reducer import fold_log, policy_of
 from onex_platform.projections.fold.refold import DamagedLogError, Scope
 from onex_platform.projections.reader import ProjectionReaderRegistration
@@ -194,14 +194,16 @@ def test_events_that_arrive_meanwhile_are_caught_up_with(
 def test_events_that_arrive_before_the_turn_is_taken_are_caught_up_with_under_it(
     spark: SparkSession, live: PageArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def take_turn_late(cursor: Cursor, domain: str) -> None:
+    def lock_checkpoint_late(cursor: Cursor, domain: str) -> None:
         beat = record(Kind.NODE_HEARTBEAT, 150, offset=960, node_id="node-1")
         go_on(spark, live, 200, [beat, *joining(50, 120, 1000)])
-        take_turn(cursor, domain)
+        lock_checkpoint(cursor, domain)
 
     damage(live)
     with open_rebuild(spark, live) as rebuild:
-        monkeypatch.setattr("onex_platform.projections.rebuild.rebuild.take_turn", take_turn_late)
+        monkeypatch.setattr(
+            "onex_platform.projections.rebuild.rebuild.lock_checkpoint", lock_checkpoint_late
+        )
         swapped = rebuild.swap()
     assert (swapped.moved_on, swapped.changes, swapped.equal) == (0, 4, NODES - 2)
     # The beat moved node-1 on, but did not put its version right: only the swap does.

@@ -29,7 +29,7 @@ from onex_platform.snapshots.publish.publisher import (
     SnapshotPublisherRegistration,
     StaleSnapshotError,
 )
-from onex_platform.snapshots.publish.publisher_lock import longest_turn, turn_key
+from onex_platform.snapshots.publish.publisher_lock import longest_publication, publication_lock_key
 from onex_platform.snapshots.snapshot_records import PublishedState
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.support.events import number_id
@@ -182,15 +182,15 @@ def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 def stream(turn):
-    with read_rows_after(turn.cursor, config.domain, str(UUID(int=0)), 10_000) as rows:
+    with read_rows_after(publication.cursor, config.domain, str(UUID(int=0)), 10_000) as rows:
         def streaming():
             yield next(rows)
             stop()
             yield from rows
-        return turn.send(streaming())
+        return publication.send(streaming())
 
 def read(turn):
-    with read_rows(turn.cursor, config.domain, [node]) as found:
+    with read_rows(publication.cursor, config.domain, [node]) as found:
         rows = list(found)
     if moment == "reading":
         stop()
@@ -199,7 +199,7 @@ def read(turn):
         if moment == "sending":
             writer._producer._producer.flush(5)
             stop()
-    return turn.send(sending())
+    return publication.send(sending())
 
 print(writer._once(stream if moment == "streaming" else read), flush=True)
 """
@@ -271,11 +271,13 @@ def test_a_publisher_that_waits_for_living_ones_ends_none_of_them(registry: Regi
     """Each has the turn for less than the limit, all of them together for longer."""
     [row] = registry.change(1)
     impatient = _impatient(registry)
-    pause = longest_turn(impatient.settings) / 2
+    pause = longest_publication(impatient.settings) / 2
 
     def hold(_: int) -> None:
         with registry.store.database.transaction() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [turn_key(registry.config.domain)])
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(%s)", [publication_lock_key(registry.config.domain)]
+            )
             time.sleep(pause)
 
     def queue() -> int:

@@ -14,7 +14,7 @@ from onex_platform.domain.envelope import parse_envelope
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.snapshots.publish.relay import RelayAccount, open_relay
-from onex_platform.snapshots.publish.writer import Turn
+from onex_platform.snapshots.publish.writer import Publication
 from onex_platform.snapshots.snapshot_records import (
     PublishedState,
     RowState,
@@ -93,9 +93,9 @@ def test_a_row_that_is_gone_becomes_a_tombstone(registry: Registry) -> None:
 def test_entries_stay_until_a_send_succeeds(registry: Registry) -> None:
     registry.change(*range(20))
 
-    def break_off(turn: Turn) -> None:
-        with take_waiting_rows(turn.cursor, registry.config.domain, 20) as rows:
-            turn.send(cut_short((key, version, value) for key, version, value, _ in rows))
+    def break_off(publication: Publication) -> None:
+        with take_waiting_rows(publication.cursor, registry.config.domain, 20) as rows:
+            publication.send(cut_short((key, version, value) for key, version, value, _ in rows))
 
     def cut_short(rows: Iterator[RowState]) -> Iterator[RowState]:
         yield next(rows)
@@ -103,7 +103,7 @@ def test_entries_stay_until_a_send_succeeds(registry: Registry) -> None:
 
     with registry.relay() as relay:
         with pytest.raises(InfraError, match="broke off"):
-            relay.writer.in_turn(break_off)
+            relay.writer.exclusively(break_off)
         assert registry.published() == []
         assert registry.waiting().rows == 20
         assert relay.publish_pending() == RelayAccount(snapshots=20)

@@ -231,7 +231,7 @@ def test_an_offset_that_is_gone_leads_to_a_new_load(
     assert len(cache) == 19
 
     with SnapshotCache.open(impatient, topic=topic) as followed:
-        with followed._turn:
+        with followed._poll_lock:
             assert followed._reader is not None
             leap(followed._reader)
         assert eventually(lambda: followed.status().loads == 2)
