@@ -33,12 +33,12 @@ class PostgresSettings(Group):
     dagster_url: SecretStr | None = Field(None, description="database of Dagster's own storage")
     pool_size: int = Field(8, ge=1, le=200, description="connections kept per process")
     application_name: str = Field(
-        "onex-platform", max_length=63, description="how our sessions are named on the server"
+        "onex-platform", max_length=63, description="application name of our sessions on the server"
     )
     connect_timeout_seconds: Seconds = 5
     statement_timeout_seconds: Seconds = 60
     lock_timeout_seconds: Seconds = Field(
-        30, description="longest wait for a row, a table or the turn to migrate"
+        30, description="longest wait for a lock on a row, a table or the migrations"
     )
 
     @field_validator("url", "dagster_url")
@@ -135,7 +135,7 @@ class SparkSettings(Group):
     batch_records: int = Field(
         500,
         ge=1,
-        description="records handed to Python at once; fewer where topics take large ones",
+        description="records handed to Python at once; lower it where records are large",
     )
 
     @model_validator(mode="after")
@@ -151,8 +151,12 @@ class SparkSettings(Group):
 class BreakerSettings(Group):
     """The circuit breaker that guards every client."""
 
-    failure_threshold: int = Field(5, ge=1, le=1000, description="failures in a row that open it")
-    reset_seconds: Seconds = Field(60, description="how long it stays open before one trial call")
+    failure_threshold: int = Field(
+        5, ge=1, le=1000, description="consecutive failures that open the breaker"
+    )
+    reset_seconds: Seconds = Field(
+        60, description="time the breaker stays open before one trial call"
+    )
 
 
 class StackSettings(Group):
@@ -162,14 +166,16 @@ class StackSettings(Group):
     cache: Path = Field(
         Path("~/.cache/onex-platform"), description="resolved jars, shared by all stacks"
     )
-    start_timeout_seconds: Seconds = Field(90, description="until a started server must answer")
-    resolve_timeout_seconds: Seconds = Field(900, description="for fetching one set of jars")
+    start_timeout_seconds: Seconds = Field(90, description="time a started server has to answer")
+    resolve_timeout_seconds: Seconds = Field(
+        900, description="time limit for fetching one set of jars"
+    )
     kafka_heap: str = Field("512m", pattern=r"^\d+[mg]$")
     postgres_port: Port | None = Field(None, description="unset: the last one, else any free port")
     kafka_port: Port | None = Field(None, description="unset: the last one, else any free port")
     spark_port: Port | None = Field(None, description="unset: the last one, else any free port")
     min_free_mb: int = Field(
-        1024, ge=0, description="space that folder and cache must have before a server starts"
+        1024, ge=0, description="free space required in folder and cache before a server starts"
     )
     resolver: Literal["auto", "maven", "ivy"] = Field(
         "auto", description="fetches the jars; auto: mvn if it is on PATH, else pyspark's Ivy"

@@ -62,60 +62,76 @@ Environment = Literal["dev", "stage", "prod", "sand", "test"]
 class RegistrationSettings(Group):
     """Durations and limits of the registration domain; changing one never rewrites history."""
 
-    ack_seconds: Seconds = Field(30, description="time a node has to acknowledge")
-    first_liveness_seconds: Seconds = Field(60, description="life granted by registration")
-    heartbeat_seconds: Seconds = Field(30, description="how often nodes beat")
-    heartbeat_liveness_seconds: Seconds = Field(90, description="life granted by each heartbeat")
+    ack_seconds: Seconds = Field(30, description="time allowed for a node's acknowledgement")
+    first_liveness_seconds: Seconds = Field(
+        60, description="liveness window granted by registration"
+    )
+    heartbeat_seconds: Seconds = Field(30, description="interval between a node's heartbeats")
+    heartbeat_liveness_seconds: Seconds = Field(
+        90, description="liveness window granted by each heartbeat"
+    )
     request_interval_seconds: Seconds = Field(
-        300, description="at most one introspection request per node in this time"
+        300, description="minimum time between two introspection requests to a node"
     )
     ledger_days: int = Field(
-        30, ge=1, le=3650, description="how long event ids are remembered; above every retention"
+        30,
+        ge=1,
+        le=3650,
+        description="days an event id is remembered; must exceed every input's retention",
     )
     max_event_bytes: int = Field(
         1024 * 1024, ge=1024, description="a larger record is parked, not parsed"
     )
-    decider_enabled: bool = Field(True, description="off: another registry decides, we project")
+    decider_enabled: bool = Field(
+        True, description="off: another registry decides, this one only projects"
+    )
 
 
 class PagesSettings(Group):
     """The page archive, and how the log is cut from the input topics."""
 
     url: str | None = Field(
-        None, description="folder, s3://, gs:// or az:// of the archive; unset: in the stack folder"
+        None,
+        description="archive location: a folder, s3://, gs:// or az://; unset: the stack folder",
     )
     buckets: int = Field(
-        16, ge=1, le=1024, description="parts of the log by entity; fixed when the log begins"
+        16, ge=1, le=1024, description="number of entity buckets; fixed when the log begins"
     )
     settle_seconds: Seconds = Field(
-        0.5, description="a cut ends this long ago, so that nothing older is still on its way"
+        0.5,
+        description="delay of a cut behind now, so that no older record is in flight",
     )
     cut_events: int = Field(
-        2_000_000, ge=1, description="a larger backlog is cut at an earlier instant"
+        2_000_000, ge=1, description="maximum records per cut; a larger backlog takes several cuts"
     )
     small_cut_events: int = Field(
-        50_000, ge=0, description="up to this many events, a cut becomes one page"
+        50_000, ge=0, description="maximum events of a cut that is written as one page"
     )
     task_bytes: int = Field(
         512 * 1024**2,
         ge=1,
         le=1024**3,
-        description="a cut of which one task would hold more is cut at an earlier instant",
+        description="maximum bytes held by one task; a larger cut ends at an earlier instant",
     )
-    compact_below_bytes: int = Field(8 * 1024**2, ge=1, description="smaller pages are merged")
-    compact_to_bytes: int = Field(64 * 1024**2, ge=1, description="size that merged pages aim at")
-    compact_when: int = Field(100, ge=2, description="small pages that start a compaction")
+    compact_below_bytes: int = Field(
+        8 * 1024**2, ge=1, description="pages below this size are merged"
+    )
+    compact_to_bytes: int = Field(64 * 1024**2, ge=1, description="target size of merged pages")
+    compact_when: int = Field(
+        100, ge=2, description="number of small pages that starts a compaction"
+    )
     grace_seconds: Seconds = Field(
-        3600, description="a replaced page stays this long for readers that began before"
+        3600, description="time a replaced page stays readable before it is deleted"
     )
     first_day: date = Field(
-        date(2026, 1, 1), description="where the hourly partitions begin; the log has nothing older"
+        date(2026, 1, 1),
+        description="first day of the hourly partitions; the log holds nothing older",
     )
     retention_alert_share: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="share of a topic's retention; an older record that is not archived alerts",
+        description="alert when an unarchived record is older than this share of the retention",
     )
 
     @model_validator(mode="after")
@@ -131,10 +147,12 @@ class PagesSettings(Group):
 class PipelineSettings(Group):
     """How long a run of the pipeline works, who comes after it, and how a dead one is told."""
 
-    run_seconds: Seconds = Field(600, description="a run hands over after this time")
-    run_records: int = Field(20_000_000, ge=1, description="a run hands over after so many records")
+    run_seconds: Seconds = Field(600, description="maximum duration of a run before it hands over")
+    run_records: int = Field(
+        20_000_000, ge=1, description="maximum records of a run before it hands over"
+    )
     handover_seconds: Seconds = Field(
-        60, description="a run asks for its successor this long before its time is over"
+        60, description="time before the end of a run at which its successor is started"
     )
     warm_runs: int = Field(
         0,
@@ -144,26 +162,26 @@ class PipelineSettings(Group):
         "end; 2 another one beside it, which takes over within seconds if that one dies",
     )
     linger_seconds: Seconds = Field(
-        45, description="a run that is caught up waits this long for more before it ends"
+        45, description="time a run that has caught up waits for more records"
     )
-    poll_seconds: Seconds = Field(0.5, description="pause between looks while a run lingers")
+    poll_seconds: Seconds = Field(0.5, description="interval between polls while a run waits")
     fold_events: int = Field(
-        2_000_000, ge=1, description="a batch of the fold ends with the cut that makes it so large"
+        2_000_000,
+        ge=1,
+        description="events after which a batch of the fold ends with its current cut",
     )
-    clock_seconds: Seconds = Field(
-        5, description="time between two looks at the deadlines while a run lasts"
-    )
+    clock_seconds: Seconds = Field(5, description="interval between deadline scans during a run")
     lease_seconds: float = Field(
-        6, ge=0.5, le=300, description="whoever does not renew its lease for so long is dead"
+        6, ge=0.5, le=300, description="time without renewal after which a lease has expired"
     )
     start_seconds: Seconds = Field(
-        60, description="a launched run that has no lease by then is dead"
+        60, description="time after which a launched run without a lease counts as dead"
     )
     stall_seconds: Seconds = Field(
-        10, description="a Spark that does not answer for so long ends its run"
+        10, description="time without an answer from Spark after which its run ends"
     )
     outage_seconds: Seconds = Field(
-        300, description="a run waits this long for a server to come back before it fails"
+        300, description="time a run waits for a server to come back before it fails"
     )
 
 
@@ -171,36 +189,45 @@ class DeadlinesSettings(Group):
     """When silence becomes a fact, and when so much of it is doubted instead."""
 
     enabled: bool | None = Field(
-        None, description="whether timeouts are declared here; unset: if the decider is on"
+        None, description="declare timeouts here; unset: if the decider is on"
     )
     batch_rows: int = Field(1000, ge=1, description="overdue rows judged in one transaction")
     scan_facts: int = Field(
-        10_000, ge=1, description="facts of each kind that one scan declares at most"
+        10_000, ge=1, description="maximum facts of each kind declared by one scan"
     )
     scan_seconds: Seconds = Field(
-        2, description="time for each kind of deadline; the next scan goes on where it ended"
+        2, description="time limit per kind of deadline; the next scan continues from there"
     )
     turn_seconds: Seconds = Field(
-        15, ge=1, description="a scan that lasts longer is taken for stuck, and others pass it by"
+        15, ge=1, description="time after which a running scan counts as stuck and others proceed"
     )
-    rescan_seconds: Seconds = Field(10, description="when what was not declared is judged again")
-    gap_seconds: Seconds = Field(30, description="nobody looked for so long: the watch begins anew")
+    rescan_seconds: Seconds = Field(
+        10, description="interval after which undeclared rows are judged again"
+    )
+    gap_seconds: Seconds = Field(
+        30, description="gap between scans after which the watch starts again"
+    )
     grace_seconds: float = Field(
-        90, ge=0, le=86400, description="no timeout is declared this long after a watch began"
+        90,
+        ge=0,
+        le=86400,
+        description="time after the start of a watch in which no timeout is declared",
     )
     guard_share: float = Field(
         0.15, gt=0, le=1, description="share of a tenant's nodes that may expire in the window"
     )
-    guard_floor: int = Field(3, ge=1, description="as many may always expire in the window")
-    guard_window_seconds: Seconds = Field(600, description="the guard's window")
-    drain_share: float = Field(
-        0.01, gt=0, le=1, description="share of the nodes that a hold lets expire per minute"
+    guard_floor: int = Field(
+        3, ge=1, description="number of nodes that may always expire in the window"
     )
-    hold_seconds: Seconds = Field(3600, description="a hold ends after this at the latest")
-    flap_count: int = Field(3, ge=2, description="expiries that make a node a flapping one…")
+    guard_window_seconds: Seconds = Field(600, description="length of the expiry guard's window")
+    drain_share: float = Field(
+        0.01, gt=0, le=1, description="share of nodes that may expire per minute during a hold"
+    )
+    hold_seconds: Seconds = Field(3600, description="maximum duration of a hold")
+    flap_count: int = Field(3, ge=2, description="number of expiries that mark a node as flapping…")
     flap_window_seconds: Seconds = Field(86400, description="…within this time")
     late_seconds: Seconds = Field(
-        60, description="an overdue row without its fact for longer fails the check"
+        60, description="time after which an overdue row without its fact fails the check"
     )
 
 
@@ -208,7 +235,7 @@ class SnapshotsSettings(Group):
     """How rows and the registry's own events reach Kafka."""
 
     batch_records: int = Field(
-        50_000, ge=1, le=1_000_000, description="entries of the outbox published in one step"
+        50_000, ge=1, le=1_000_000, description="outbox entries published per step"
     )
     transaction_seconds: float = Field(
         10,

@@ -69,7 +69,7 @@ def accounting(archive: PageArchive, *, whole: bool = False) -> Verdict:
     ]
     wrong = [f"{count} {name}" for name, count in counted.faults.items() if count]
     if wrong:
-        sentences.append(f"Of themselves wrong are {', '.join(wrong)}.")
+        sentences.append(f"Inconsistent: {', '.join(wrong)}.")
     if found.changed:
         names = ", ".join(sorted(found.changed))
         sentences.append(f"Other than when they were found right: {names}.")

@@ -211,7 +211,7 @@ def test_the_command_shows_values_and_sources_but_no_secret(
     assert shown["ONEX_KAFKA_SASL_PASSWORD"] == ("***", ".env")
     assert shown["ONEX_KAFKA_SSL_KEY_PASSWORD"] == ("***", "environment")
     assert shown["ONEX_KAFKA_SASL_USERNAME"] == ("ada", ".env")
-    assert "failures in a row that open it" in table.output
+    assert "consecutive failures that open the breaker" in table.output
 
 
 def test_settings_can_not_change_behind_somebody_s_back() -> None:

@@ -13,7 +13,7 @@ Bounds = Callable[[pa.RecordBatch], tuple[float, int]]
 
 
 class OverloadError(Exception):
-    """A task would have had to read so many times what it may."""
+    """A task would have to read more than it may; `load` is bytes needed ÷ bytes allowed."""
 
     def __init__(self, load: float) -> None:
         super().__init__(load)

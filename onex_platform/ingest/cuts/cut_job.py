@@ -66,7 +66,7 @@ _REPORT = pa.schema(
         *PAGE_FIELDS,
         pa.field("duplicates", pa.int64(), nullable=False),
         *staged_fields(staging.TABLES),
-        # How many times what the task may hold it had to; above one it wrote nothing.
+        # Bytes needed ÷ bytes allowed; above one the task wrote nothing.
         pa.field("load", pa.float64(), nullable=False),
     ]
 )

@@ -66,7 +66,7 @@ def _to_bytes(rows: pa.Table) -> bytes:
 
 
 def unpacked(packs: Iterable[pa.RecordBatch], most_bytes: float) -> tuple[Admitted, float]:
-    """What one task is to write, and how many times what it may hold that is.
+    """What one task is to write, and its load: bytes needed ÷ bytes allowed.
 
     With more than it may hold, the packs are only counted.
     """

@@ -1,7 +1,7 @@
 """How many records a cut may have, so that no task has to hold too many bytes.
 
 Kafka tells how many records lie between two offsets, not how large they are. So a cut is tried, and
-each task tells its load: how many times what it may hold it would have to. A cut with a load above
+each task tells its load: bytes needed ÷ bytes allowed. A cut with a load above
 one is not taken, but a smaller one instead; and the next cuts go by what was learnt.
 """
 
