@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.postgres.database import Database
@@ -79,6 +80,23 @@ def hours(settings: Settings) -> dg.HourlyPartitionsDefinition:
 def hour_key(hours: dg.HourlyPartitionsDefinition, hour: datetime) -> str:
     """The partition of the hour that begins then."""
     return hours.get_partition_key_for_timestamp(hour.timestamp())
+
+
+def hours_of_run(context: dg.AssetExecutionContext) -> dg.TimeWindow:
+    """The hours that a run is for, in UTC; refused unless all of them are over.
+
+    Dagster offers no others, but it starts a run for whatever hours its API is given, and an hour
+    that goes on can only be waited for.
+    """
+    window = context.partition_time_window
+    now = datetime.now(UTC)
+    if window.end > now:
+        raise ConfigurationError(
+            f"The hours to materialise end at {window.end.isoformat()}, "
+            f"which is later than now, {now.isoformat(timespec='seconds')}.",
+            hint="Choose hours that are over.",
+        )
+    return dg.TimeWindow(window.start.astimezone(UTC), window.end.astimezone(UTC))
 
 
 def schedule(job: Any, cron: str, **options: Any) -> dg.ScheduleDefinition:

@@ -130,7 +130,11 @@ def test_steps_that_extend_log_or_rows_run_one_at_a_time() -> None:
     definitions = build_definitions()
     steps = [
         definitions.resolve_job_def("close_hour").get_node_named(key.path[0])
-        for key in (wiring.EVENT_PAGES, wiring.REGISTRATION_PROJECTIONS)
+        for key in (
+            wiring.EVENT_PAGES,
+            wiring.REGISTRATION_PROJECTIONS,
+            wiring.REGISTRATION_HISTORY,
+        )
     ]
     assert {step.definition.pool for step in steps} == {wiring.WRITER_POOL}
     # A draining run waits for its lease instead: in a pool, no successor could warm up beside it.

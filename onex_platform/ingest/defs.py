@@ -88,7 +88,7 @@ def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinitio
         An hour is materialised when everything that was appended before its end is in the log.
         What is there already is not read again.
         """
-        window = context.partition_time_window
+        window = wiring.hours_of_run(context)
         cuts = close_before(spark.spark_session, archive, window.end)
         for hour, counts in hour_counts(archive, window.start, window.end).items():
             context.add_asset_metadata(counts._asdict(), partition_key=wiring.hour_key(hours, hour))

@@ -11,7 +11,7 @@ from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections import checks
-from onex_platform.projections.fold.reducer import FoldedBatch, fold_to_head, policy_of
+from onex_platform.projections.fold.reducer import FoldedBatch, fold_to, policy_of
 from onex_platform.projections.fold.refold import Scope
 from onex_platform.projections.history.hourly_states import HOUR, write_hour
 from onex_platform.projections.rebuild import proof
@@ -71,7 +71,7 @@ def registration_projections(
     spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
 ) -> dg.MaterializeResult[None]:
     """The registry: what the log says of each node, folded up to the log's head."""
-    batches = fold_to_head(spark.spark_session, archive, policy_of(archive.settings))
+    batches = fold_to(spark.spark_session, archive, policy_of(archive.settings))
     return dg.MaterializeResult(metadata=_numbers(batches) if batches else {})
 
 
@@ -80,12 +80,13 @@ def _history(settings: Settings) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=wiring.REGISTRATION_HISTORY,
-        # Of the rows it needs nothing, but only the fold writes what was decided into the log.
+        # Of the rows it needs nothing, but only the fold writes what was decided into the log. A
+        # backfill may leave the rows out, so what is not folded yet is folded here: as a writer.
         deps=[wiring.EVENT_PAGES, wiring.REGISTRATION_PROJECTIONS],
         partitions_def=hours,
         backfill_policy=dg.BackfillPolicy.single_run(),
         freshness_policy=wiring.HOURLY,
-        pool=wiring.MAINTENANCE_POOL,
+        pool=wiring.WRITER_POOL,
         group_name=wiring.GROUP,
         owners=wiring.OWNERS,
         kinds={"parquet", "spark"},
@@ -95,9 +96,14 @@ def _history(settings: Settings) -> dg.AssetsDefinition:
         spark: dg.ResourceParam[PySparkResource],
         archive: dg.ResourceParam[PageArchive],
     ) -> None:
-        """Each hour's end state of every node, made of the log alone."""
-        window = context.partition_time_window
-        hour = window.start.astimezone(UTC)
+        """Each hour's end state of every node, made of the log alone, which is folded first."""
+        window = wiring.hours_of_run(context)
+        batches = fold_to(spark.spark_session, archive, policy_of(archive.settings), window.end)
+        if batches:
+            context.log_event(
+                dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=_numbers(batches))
+            )
+        hour = window.start
         while hour < window.end:
             state = write_hour(spark.spark_session, archive, hour)
             context.add_asset_metadata(

@@ -19,13 +19,7 @@ from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.ingest.archive import open_archive
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.broker import send, sent
-from onex_platform_tests.support.graph import (
-    Graph,
-    hour_key,
-    hours_ago,
-    numbers,
-    partition_range,
-)
+from onex_platform_tests.support.graph import Graph, hour_key, hours_ago, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,48 +81,6 @@ def test_a_run_drains_what_waits_and_says_what_it_did(graph: Graph) -> None:
     account = numbers(checked["accounting"].metadata)
     assert (account["read"], account["parked before the log"], account["folded"]) == (10, 1, 15)
     assert numbers(checked["live_equals_replay"].metadata)["equal"] == 3
-
-
-@pytest.mark.usefixtures("spark")
-def test_hours_are_backfilled_each_with_its_own_numbers_and_then_closed_by_runs(
-    quiet_broker: Settings, instance: dg.DagsterInstance
-) -> None:
-    graph = Graph(quiet_broker, instance)
-    now = datetime.now(UTC)
-    third, second, last = (hours_ago(now, count) for count in (3, 2, 1))
-    _join_at(graph, third, "a", "b")
-    _join_at(graph, second, "c")
-    _join_at(graph, last, "d")
-
-    tags = partition_range(third, second)
-    archived = graph.materialize(wiring.EVENT_PAGES, tags=tags)
-    found = _materialised(archived, wiring.EVENT_PAGES)
-    assert {key: (hour["read"], hour["pages"]) for key, hour in found.items()} == {
-        hour_key(third): (2, 1),
-        hour_key(second): (1, 1),
-    }
-    assert {check.check_name: check.passed for check in archived.get_asset_check_evaluations()} == {
-        "log_is_whole": True,
-        "pages_are_sound": True,
-    }
-    with open_archive(graph.settings) as archive:
-        assert archive.index.head() == last  # and nothing beyond
-    again = graph.materialize(wiring.EVENT_PAGES, tags=tags)
-    assert _materialised(again, wiring.EVENT_PAGES)[hour_key(second)]["cuts of this run"] == 0
-
-    folded = graph.materialize(wiring.REGISTRATION_PROJECTIONS)
-    [event] = folded.get_asset_materialization_events()
-    assert numbers(event.materialization.metadata)["rows"] == 3
-    history = graph.materialize(wiring.REGISTRATION_HISTORY, tags=tags)
-    kept = _materialised(history, wiring.REGISTRATION_HISTORY)
-    assert {key: hour["nodes"] for key, hour in kept.items()} == {
-        hour_key(third): 2,
-        hour_key(second): 3,
-    }
-
-    drained = graph.run("drain_registration")
-    closed = _materialised(drained, wiring.EVENT_PAGES)
-    assert {key: hour["archived"] for key, hour in closed.items()} == {hour_key(last): 1}
 
 
 def test_an_hour_is_closed_archived_folded_and_kept_in_one_run(graph: Graph) -> None:
@@ -349,24 +301,6 @@ def test_a_failure_that_can_not_be_told_now_is_told_later(graph: Graph) -> None:
     graph.tick("publish_failures")
     [event] = read_to_end(graph.settings, [ERRORS], before)
     assert json.loads(event.value())["payload"]["error_code"] == "INFRA_CONNECTION_ERROR"
-
-
-def _join_at(graph: Graph, hour: datetime, *nodes: str) -> None:
-    sent_at = int(hour.timestamp() * 1000) + 1
-    records = [sent(Kind.NODE_INTROSPECTION, node) for node in nodes]
-    send(graph.settings, [record._replace(timestamp_ms=sent_at) for record in records])
-
-
-def _materialised(
-    run: dg.ExecuteInProcessResult, key: dg.AssetKey
-) -> dict[str | None, dict[str, Any]]:
-    """The numbers of each partition that the run materialised."""
-    events = [event for event in run.all_events if event.is_step_materialization]
-    return {
-        event.partition: numbers(event.step_materialization_data.materialization.metadata)
-        for event in events
-        if event.asset_key == key
-    }
 
 
 def _execute(graph: Graph, statement: str) -> None:

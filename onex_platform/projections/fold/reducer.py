@@ -145,13 +145,20 @@ def rehearse_fold(spark: SparkSession, archive: PageArchive) -> None:
         clear_staging(cursor, staged_batch.TABLES, job.batch_id)
 
 
-def fold_to_head(
-    spark: SparkSession, archive: PageArchive, policy: RegistrationPolicy | None
+def fold_to(
+    spark: SparkSession,
+    archive: PageArchive,
+    policy: RegistrationPolicy | None,
+    moment: datetime | None = None,
 ) -> list[FoldedBatch]:
-    """Fold up to where the log's head stands now; the batches that were committed for that."""
-    head = position_at(archive.index.head())
+    """Fold up to a moment; the batches that were committed for that.
+
+    The end is where the log's head stands now, if no moment is given or the head is earlier.
+    """
+    head = archive.index.head()
+    end = position_at(head if moment is None else min(moment, head))
     batches = []
-    while folded_to(archive) < head:
+    while folded_to(archive) < end:
         batch = fold_log(spark, archive, datetime.now(UTC), policy)
         if batch is not None and batch.committed:  # else a rival was first: go on behind it
             batches.append(batch)
