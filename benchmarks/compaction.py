@@ -41,11 +41,12 @@ from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.event_schema import LOG_SCHEMA, bucket_of
-from onex_platform.ingest.index import StoredPage, insert_pages
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason
 from onex_platform.log.compaction.compact import compact, plan
 from onex_platform.log.compaction.planning import CompactionGroup
-from onex_platform.log.page_format import EnumPageReason, PageWriter
-from onex_platform.log.store import PageStore, page_key
+from onex_platform.log.page_format import PageWriter
+from onex_platform.log.page_table import insert_pages
+from onex_platform.log.store import PageStore, StoredPage, page_key
 
 CORES = 2
 NODES = 1000
@@ -70,7 +71,7 @@ def main(pages: int, events: int) -> None:
         with archive.database.transaction() as cursor:
             insert_pages(cursor, written)
         below = max(page.metadata.max_position for page in written) + 1
-        groups = plan(archive, below)
+        groups = plan(archive.log, below)
 
         def run(copy: Copy) -> float:
             target = Path(tempfile.mkdtemp(dir=folder))
@@ -79,8 +80,10 @@ def main(pages: int, events: int) -> None:
         seconds = {"bytes": run(copy_bytes), "Parquet": run(copy_rows)}
         with open_session(archive.settings, []) as spark:
             spark.range(CORES).mapInArrow(lambda batches: batches, "id long").collect()
-            seconds["compaction"] = _seconds(lambda: compact(spark, archive, below, len(groups)))
-        left = list(archive.index.entries())
+            seconds["compaction"] = _seconds(
+                lambda: compact(spark, archive.log, below, len(groups))
+            )
+        left = list(archive.log.table.entries())
     megabytes = sum(page.encoded_bytes for page in written) / 1e6
     print(
         f"{pages} pages of {events} events, {megabytes:.0f} MB, became {len(left)} pages, "
@@ -97,7 +100,7 @@ def write_page(url: str, buckets: int, events: int, number: int) -> StoredPage:
     """The page of one small cut, in the store."""
     table = _events(np.random.default_rng(number), number, events)
     of_bucket = np.array([bucket_of(item, buckets) for item in table["entity_id"].to_pylist()])
-    writer = PageWriter()
+    writer = PageWriter(REGISTRATION_PAGES)
     for bucket in np.unique(of_bucket):
         writer.add(int(bucket), table.filter(pa.array(of_bucket == bucket)))
     page = writer.finish(

@@ -26,10 +26,12 @@ from onex_platform.domain.deadlines import Durations
 from onex_platform.ingest.admission.admit import admit_records
 from onex_platform.ingest.archive import PageArchive, input_topics, intake_rules
 from onex_platform.ingest.event_schema import buckets_of
-from onex_platform.ingest.index import StoredPage, insert_pages
 from onex_platform.ingest.numbering import enter_log
-from onex_platform.log.page_format import EnumPageReason, PageMetadata, PageWriter
-from onex_platform.log.store import PageStore, page_key
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason
+from onex_platform.log.page_format import PageWriter
+from onex_platform.log.page_layout import PageMetadata
+from onex_platform.log.page_table import insert_pages
+from onex_platform.log.store import PageStore, StoredPage, page_key
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.history_files import write_file
 from onex_platform.simulate.plan import FleetPlan, duration_for
@@ -93,7 +95,7 @@ def enter(archive: PageArchive, pages: list[StoredPage]) -> None:
         insert_pages(cursor, pages)
         end = max(page.metadata.end_time for page in pages) + timedelta(seconds=1)
         head = end.replace(microsecond=0)
-        cursor.execute("UPDATE logs SET head = %s WHERE domain = %s", [head, archive.domain])
+        cursor.execute("UPDATE log_heads SET head = %s WHERE domain = %s", [head, archive.domain])
 
 
 def _write_cut(to: Destination, history: Path, groups: tuple[int, int]) -> list[StoredPage]:
@@ -109,7 +111,7 @@ def _write_cut(to: Destination, history: Path, groups: tuple[int, int]) -> list[
     for bucket in range(to.buckets):
         events = admitted.events.filter(pa.array(of_bucket == bucket))
         if len(events):
-            writer = PageWriter()
+            writer = PageWriter(REGISTRATION_PAGES)
             writer.add(bucket, enter_log(events, first, end, lambda _ids: set()))
             page = writer.finish(
                 page_id=uuid4(),

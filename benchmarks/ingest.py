@@ -115,7 +115,7 @@ def main(records: int, nodes: int, rounds: int) -> None:
             for name, work in contestants.items():
                 _forget(archive)
                 seconds[name].append(_seconds(work))
-        pages = list(archive.index.entries())
+        pages = list(archive.log.table.entries())
     print(f"{records} records of {nodes} nodes became {len(pages)} pages")
     medians = {name: statistics.median(taken[1:]) for name, taken in seconds.items()}
     for name, median in medians.items():
@@ -161,7 +161,7 @@ def _on_its_way(record: Record) -> KafkaRecord:
 
 def _cut(archive: PageArchive, now: datetime) -> Cut:
     with open_consumer(archive.settings) as consumer:
-        cut = plan_cut(consumer, input_topics(), {}, archive.index.head(), now, 10**9)
+        cut = plan_cut(consumer, input_topics(), {}, archive.cuts.head(), now, 10**9)
     assert cut is not None
     return cut
 
@@ -184,10 +184,11 @@ def _forget(archive: PageArchive) -> None:
     """Let the log begin anew."""
     with archive.database.transaction() as cursor:
         cursor.execute(
-            "TRUNCATE logs, pages, log_cuts, cut_ranges, consumer_cursors, event_ledger,"
+            "TRUNCATE logs, log_heads, pages, log_cuts, cut_ranges, consumer_cursors, event_ledger,"
             " parked_records CASCADE"
         )
-    archive.index.begin(archive.buckets)
+    archive.log.begin()
+    archive.cuts.begin()
 
 
 def _seconds(work: Callable[[], object]) -> float:

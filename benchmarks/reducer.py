@@ -55,7 +55,8 @@ from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, LOG_SCHEMA, to_events
-from onex_platform.log.replay import PageRef, read_chunk
+from onex_platform.ingest.registration_pages import read_chunk
+from onex_platform.log.replay import PageRef
 from onex_platform.log.store import PageStore
 from onex_platform.projections.fold import reducer
 from onex_platform.projections.fold.column_fold import BucketFold
@@ -132,7 +133,7 @@ def _batches(place: Place, archive: PageArchive, spark: SparkSession, figures: F
         return result
 
     def batch() -> None:
-        folded = reducer.fold_log(spark, archive, archive.index.head(), None)
+        folded = reducer.fold_log(spark, archive, archive.cuts.head(), None)
         assert folded is not None
         assert folded.committed
 
@@ -155,7 +156,7 @@ def polars(place: Place) -> Figures:
 
     figures = Figures()
     with open_archive(place.settings, place.domain) as archive:
-        files = [f"{archive.store.url}/{page.key}" for page in archive.index.pages()]
+        files = [f"{archive.store.url}/{page.key}" for page in archive.log.table.pages()]
     fold_pages(files)
     figures.warm("Polars", place.rounds, lambda: fold_pages(files))
     place.keep("Polars", canonical(fold_pages(files).to_arrow(), place.domain))
@@ -207,7 +208,7 @@ def _job(archive: PageArchive) -> ReplayJob:
         buckets=archive.buckets,
         start=0,
         end=FAR,
-        pages=tuple(PageRef.of(page) for page in archive.index.pages()),
+        pages=tuple(PageRef.of(page) for page in archive.log.table.pages()),
     )
 
 

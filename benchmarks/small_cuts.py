@@ -72,7 +72,7 @@ def main(records: int, cuts: int, nodes: int) -> None:
                 time.sleep(settings.pages.settle_seconds + 0.1)
                 with timed(phases, "in all"):
                     _take_and_fold(spark, archive)
-                sizes.append(max(page.encoded_bytes for page in archive.index.entries()))
+                sizes.append(max(page.encoded_bytes for page in archive.log.table.entries()))
     print(f"{records} records a cut, {cuts} cuts, pages of at most {max(sizes) / 1e3:.0f} kB")
     for name, taken in phases.items():
         print(f"{name:<22} median {statistics.median(taken):7.0f} ms  slowest {max(taken):7.0f} ms")

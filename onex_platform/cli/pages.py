@@ -16,10 +16,11 @@ from onex_platform.base.settings import load_settings
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest import losses
 from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.verification import proof_of_death, verify_log
 from onex_platform.log.compaction import compact
-from onex_platform.log.stats import archive_stats
+from onex_platform.log.stats import log_stats
 from onex_platform.log.verify import orphans
-from onex_platform.log.verify.verification import PagesAccount, verify_log, verify_pages
+from onex_platform.log.verify.page_check import PagesAccount, verify_pages
 from onex_platform.projections.fold.checkpoint import fold_position
 from onex_platform.projections.reconciliation import accounted_to
 from onex_platform.stack import attach
@@ -38,8 +39,8 @@ def command() -> None:
 def stats_command(as_json: bool) -> None:
     """Count pages, bytes and events, and say how far the log reaches."""
     with _archive("postgres") as archive:
-        numbers = asdict(archive_stats(archive))
-        groups = compact.plan(archive, accounted_to(archive))
+        numbers = asdict(log_stats(archive.log)) | {"head": archive.cuts.head()}
+        groups = compact.plan(archive.log, accounted_to(archive))
         numbers["mergeable_pages"] = sum(len(group.pages) for group in groups)
     _show(numbers, as_json)
 
@@ -60,12 +61,12 @@ def compact_command(dry_run: bool, limit: int) -> None:
     """
     with _archive("postgres") as archive:
         if dry_run:
-            for group in compact.plan(archive, accounted_to(archive), limit):
-                click.echo(f"would merge  {group}")
+            for group in compact.plan(archive.log, accounted_to(archive), limit):
+                click.echo(f"would merge  {group}, {archive.log.layout.describe(*group.span)}")
             return
         # Merging reads pages only: none of Spark's connectors is needed.
         with open_session(archive.settings, []) as spark:
-            account = compact.compact(spark, archive, accounted_to(archive), limit)
+            account = compact.compact(spark, archive.log, accounted_to(archive), limit)
     _show({name: value for name, value in asdict(account).items() if name != "failures"})
     for failure in account.failures:
         click.echo(f"failed  {failure}")
@@ -84,7 +85,7 @@ def compact_command(dry_run: bool, limit: int) -> None:
 def sweep_command(dry_run: bool, limit: int) -> None:
     """Delete the files of pages that were replaced longer ago than the grace period."""
     with _archive("postgres") as archive:
-        swept = compact.sweep(archive, limit, dry_run=dry_run)
+        swept = compact.sweep(archive.log, limit, dry_run=dry_run)
     verb = "would delete" if dry_run else "deleted"
     click.echo(f"{verb} {swept.pages} replaced pages, {swept.bytes} bytes")
 
@@ -98,12 +99,13 @@ def sweep_command(dry_run: bool, limit: int) -> None:
 def verify_command(sample: int | None, delete_orphans: bool, as_json: bool) -> None:
     """Prove that nothing is missing, damaged or twice; exit code 1 if something is.
 
-    Orphans are files that no index names. They do no harm and are no fault.
+    Orphans are files that no table names. They do no harm and are no fault.
     """
     with _archive("postgres") as archive:
         log, pages = verify_log(archive), _verified(archive, sample)
-        found = list(orphans.find_orphans(archive, _folded(archive), datetime.now(UTC)))
-        deleted = orphans.delete_orphans(archive, found) if delete_orphans else 0
+        is_dead = proof_of_death(archive, _folded(archive))
+        found = list(orphans.find_orphans(archive.log, is_dead, datetime.now(UTC)))
+        deleted = orphans.delete_orphans(archive.log, found) if delete_orphans else 0
     faults = [*log.faults, *pages.faults]
     numbers = asdict(log) | asdict(pages) | {"deleted_orphans": deleted}
     if as_json:
@@ -155,9 +157,9 @@ def _archive(*services: str) -> Iterator[PageArchive]:
 def _verified(archive: PageArchive, sample: int | None) -> PagesAccount:
     """A sample is read here, everything on Spark."""
     if sample is not None:
-        return verify_pages(archive, sample)
+        return verify_pages(archive.log, sample)
     with open_session(archive.settings, []) as spark:
-        return verify_pages(archive, spark=spark)
+        return verify_pages(archive.log, spark=spark)
 
 
 def _folded(archive: PageArchive) -> int:

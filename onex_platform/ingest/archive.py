@@ -17,6 +17,7 @@ from onex_platform.engines.kafka.clients import open_consumer
 from onex_platform.engines.kafka.topic_admin import KafkaSession, dated_by_senders, topic_ids
 from onex_platform.engines.postgres.database import Database, Fence, open_database
 from onex_platform.ingest.admission.fast_path import InputTopic
+from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
 from onex_platform.ingest.cuts.consistent_cut import (
     Cut,
     InputPartition,
@@ -29,7 +30,8 @@ from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehea
 from onex_platform.ingest.cuts.sizing import CutSizer
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.inbox import waiting
-from onex_platform.ingest.index import CutAccount, PageIndex
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
+from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
 from onex_platform.topics.catalogue import load_catalogue
 
@@ -53,26 +55,39 @@ class TakenCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PageArchive:
-    """A domain's log: its index, its store, and the settings it was opened with."""
+    """The registration log with what fills it: its cuts, and the topics that they are taken of."""
 
     settings: Settings
-    domain: str
-    database: Database
-    index: PageIndex
-    store: PageStore
-    buckets: int
+    log: PageLog
+    cuts: CommittedCuts
     kafka: KafkaSession
     cut_sizer: CutSizer
 
+    @property
+    def domain(self) -> str:
+        return self.log.domain
+
+    @property
+    def database(self) -> Database:
+        return self.log.database
+
+    @property
+    def store(self) -> PageStore:
+        return self.log.store
+
+    @property
+    def buckets(self) -> int:
+        return self.log.address.buckets
+
     def fenced(self, fence: Fence) -> PageArchive:
         """The same archive, for somebody whose transactions may be refused at their end."""
-        database = self.database.fenced(fence)
-        return replace(self, database=database, index=PageIndex(database, self.domain))
+        log = self.log.fenced(fence)
+        return replace(self, log=log, cuts=CommittedCuts(log))
 
     def topic_ids(self) -> TopicIds:
         """Which topics were read, and which there are now."""
         return TopicIds(
-            self.index.read_topics(), topic_ids(self.kafka.admin(), input_topics().keys())
+            self.cuts.read_topics(), topic_ids(self.kafka.admin(), input_topics().keys())
         )
 
     def take_cut(
@@ -95,17 +110,17 @@ class PageArchive:
 
     def rehearse_cut(self, spark: SparkSession) -> None:
         """Take in records again that are in the log already, and drop what comes of it."""
-        head = self.index.head()
+        head = self.cuts.head()
         ranges: dict[InputPartition, OffsetRange] = {}
         with open_consumer(self.settings) as consumer:
-            for place, offset in self.index.cursors().items():
+            for place, offset in self.cuts.cursors().items():
                 first = ends_of(consumer, place).start
                 start = max(first, offset - _REHEARSED_RECORDS)
                 if start < offset and len(ranges) < _REHEARSED_PARTITIONS:
                     ranges[place] = OffsetRange(start, offset)
         if ranges:
             cut = Cut(head - _HOUR, head, ranges, {}, {})
-            rehearse(spark, self._job(cut, floor=None, whole=False), self.index)
+            rehearse(spark, self._job(cut, floor=None, whole=False), self.cuts)
 
     def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
         topics = input_topics()
@@ -116,8 +131,8 @@ class PageArchive:
             return plan_cut(
                 consumer,
                 topics,
-                self.index.cursors(),
-                self.index.head(),
+                self.cuts.cursors(),
+                self.cuts.head(),
                 end,
                 self.cut_sizer.most_records,
                 ids,
@@ -129,7 +144,7 @@ class PageArchive:
         with self.database.transaction() as cursor:
             inbox = waiting(cursor, self.domain, cut.instant, _FACTS_PER_CUT)
             floor = recall(cursor, self.domain).floor
-        return ingest(spark, self._job(cut, floor, whole=whole), self.index, inbox)
+        return ingest(spark, self._job(cut, floor, whole=whole), self.cuts, inbox)
 
     def _job(self, cut: Cut, floor: datetime | None, *, whole: bool) -> IngestJob:
         return IngestJob(
@@ -151,11 +166,19 @@ class PageArchive:
 def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Iterator[PageArchive]:
     """The archive that the settings name, for the block."""
     with open_database(settings) as database, KafkaSession(settings) as kafka:
-        index = PageIndex(database, domain)
-        buckets = index.begin(settings.pages.buckets)
-        store = PageStore(store_url(settings))
-        cut_sizer = CutSizer(settings.pages.cut_events)
-        yield PageArchive(settings, domain, database, index, store, buckets, kafka, cut_sizer)
+        address = LogAddress(
+            settings=settings,
+            domain=domain,
+            buckets=settings.pages.buckets,
+            store=PageStore(store_url(settings)),
+            layout=REGISTRATION_PAGES,
+            limits=PageLimits.of(settings.pages),
+        )
+        log = PageLog(address, database)
+        log.begin()
+        cuts = CommittedCuts(log)
+        cuts.begin()
+        yield PageArchive(settings, log, cuts, kafka, CutSizer(settings.pages.cut_events))
 
 
 def store_url(settings: Settings) -> str:

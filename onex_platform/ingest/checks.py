@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from onex_platform.engines.kafka.topic_admin import BROKER_TIME, TIMESTAMP_TYPE
 from onex_platform.ingest.lag import TopicState
-from onex_platform.log.verify.verification import LogAccount, LogFault, PagesAccount
+from onex_platform.ingest.verification import LogAccount
+from onex_platform.log.verify.page_check import LogFault, PagesAccount
 from onex_platform.topics.provision import Drift
 
 Number = int | float | str

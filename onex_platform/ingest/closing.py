@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cuts.committed_cuts import RivalCutError
 from onex_platform.ingest.cuts.consistent_cut import whole_tick
-from onex_platform.ingest.index import RivalCutError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ def close_before(spark: SparkSession, archive: PageArchive, instant: datetime) -
     """
     instant = whole_tick(instant)
     cuts = 0
-    while archive.index.head() < instant:
+    while archive.cuts.head() < instant:
         try:
             taken = archive.take_cut(spark, datetime.now(UTC), until=instant)
         except RivalCutError:

@@ -14,8 +14,9 @@ from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.hour_counts import hour_counts
 from onex_platform.ingest.lag import TopicState, topic_states
 from onex_platform.ingest.observing import noted, recalled, worth_recording
+from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction.compact import PAGES_PER_SWEEP, sweep
-from onex_platform.log.verify.verification import verify_log, verify_pages
+from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.topics.catalogue import Catalogue
 
 # Of every input topic: what is checked, and what it means.
@@ -93,7 +94,7 @@ def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinitio
         for hour, counts in hour_counts(archive, window.start, window.end).items():
             context.add_asset_metadata(counts._asdict(), partition_key=wiring.hour_key(hours, hour))
         return dg.MaterializeResult(
-            metadata={"cuts of this run": cuts, "head": archive.index.head().isoformat()}
+            metadata={"cuts of this run": cuts, "head": archive.cuts.head().isoformat()}
         )
 
     return event_pages
@@ -107,7 +108,7 @@ def log_is_whole(
     hours with every run, of the whole log every night."""
     since = None
     if config.hours is not None:
-        since = archive.index.head() - timedelta(hours=config.hours)
+        since = archive.cuts.head() - timedelta(hours=config.hours)
     return dg.AssetCheckResult(**checks.log_is_whole(verify_log(archive, since))._asdict())
 
 
@@ -118,7 +119,7 @@ def pages_are_sound(
     archive: dg.ResourceParam[PageArchive],
 ) -> dg.AssetCheckResult:
     """A sample of the pages, or all, lie in the store with the checksum that they were given."""
-    account = verify_pages(archive, config.pages, spark.spark_session)
+    account = verify_pages(archive.log, config.pages, spark.spark_session)
     return dg.AssetCheckResult(**checks.pages_are_sound(account)._asdict())
 
 
@@ -180,7 +181,7 @@ def _events(state: TopicState) -> Iterator[dg.AssetObservation | dg.AssetCheckEv
 
 def _states(archive: PageArchive, catalogue: Catalogue) -> list[TopicState]:
     made_anew = archive.topic_ids().made_anew
-    cursors, now = archive.index.cursors(), datetime.now(UTC)
+    cursors, now = archive.cuts.cursors(), datetime.now(UTC)
     return topic_states(archive.settings, catalogue, cursors, now, made_anew)
 
 
@@ -189,7 +190,7 @@ def sweep_pages(
     context: dg.OpExecutionContext, config: SweepConfig, archive: dg.ResourceParam[PageArchive]
 ) -> None:
     """Delete the files of pages that were replaced longer ago than the grace period."""
-    swept = sweep(archive, config.most_pages, dry_run=config.dry_run)
+    swept = sweep(archive.log, config.most_pages, dry_run=config.dry_run)
     context.add_output_metadata(swept._asdict())
 
 

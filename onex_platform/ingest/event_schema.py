@@ -10,7 +10,6 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
@@ -61,9 +60,6 @@ PARKED_SCHEMA = pa.schema(
     ]
 )
 
-# Arrow's texts are at most 2 GB in one array; payloads that may become more are widened before.
-_WIDE_BYTES = 2**30
-
 # What folding heartbeats needs: their payload is archived, but never read for it.
 BEAT_COLUMNS = ["entity_id", "position", "event_id", "tenant", "epoch", "occurred_at", "deadline"]
 # What deciding needs beyond that, where a node beats that has no life here.
@@ -95,35 +91,6 @@ def by_bucket(rows: pa.Table, numbers: NDArray[np.int32]) -> Iterator[tuple[int,
     buckets, starts = np.unique(numbers[order], return_index=True)
     for bucket, start, end in zip(buckets, starts, [*starts[1:], len(order)], strict=True):
         yield int(bucket), rows.take(pa.array(order[start:end]))
-
-
-def widened(events: pa.Table) -> pa.Table:
-    """Events that can be gathered into one array, however large their payloads are together."""
-    payloads = events["payload"]
-    if payloads.nbytes <= _WIDE_BYTES:
-        return events
-    place = events.schema.get_field_index("payload")
-    return events.set_column(place, "payload", payloads.cast(pa.large_string()))
-
-
-def stretches(events: pa.Table, most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
-    """The events one after the other, in parts of so many rows and bytes of payload at most.
-
-    An event that is larger is a part of its own.
-    """
-    ends = np.cumsum(pc.binary_length(events["payload"]).to_numpy(), dtype=np.int64)
-    start = done = 0
-    while start < len(events):
-        fitting = int(np.searchsorted(ends, done + most_bytes, side="right"))
-        end = min(max(fitting, start + 1), start + most_rows)
-        part = events.slice(start, end - start)
-        # A slice keeps the offsets of the whole, which may be too wide to be cast.
-        yield part if part.schema == LOG_SCHEMA else _copied(part).cast(LOG_SCHEMA)
-        start, done = end, int(ends[end - 1])
-
-
-def _copied(events: pa.Table) -> pa.Table:
-    return events.take(pa.array(np.arange(len(events))))
 
 
 def to_table(events: Iterable[LogEvent]) -> pa.Table:

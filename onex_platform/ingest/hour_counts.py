@@ -1,4 +1,4 @@
-"""Counts of the log by hour, from the index alone."""
+"""Counts of the log by hour, from the tables alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from onex_platform.domain.order import POSITIONS_PER_MILLISECOND, position_at
 from onex_platform.ingest.archive import PageArchive
 
 _HOUR = timedelta(hours=1)
+_HOUR_WIDTH = _HOUR // timedelta(milliseconds=1) * POSITIONS_PER_MILLISECOND
 _WEEK = timedelta(weeks=1)
 
 
@@ -29,42 +30,22 @@ class HourCounts(NamedTuple):
 
 def hour_counts(archive: PageArchive, start: datetime, end: datetime) -> dict[datetime, HourCounts]:
     """The counts of every hour from `start` on and before `end`, which are whole hours in UTC."""
-    hours = {
-        start.astimezone(UTC) + number * _HOUR: HourCounts()
-        for number in range((end - start) // _HOUR)
-    }
+    first, parts = start.astimezone(UTC), (end - start) // _HOUR
+    hours = {first + number * _HOUR: HourCounts() for number in range(parts)}
     with archive.database.transaction() as cursor:
         cursor.execute(
             # A cut that ends on the hour belongs to the hour before.
-            "WITH cuts AS ("
-            " SELECT date_trunc('hour', instant - interval '1 ms', 'UTC') AS hour,"
-            "  count(*) AS cuts, sum(read) AS read, sum(archived) AS archived,"
-            "  sum(parked) AS parked, sum(duplicates) AS duplicates"
-            " FROM log_cuts WHERE domain = %(domain)s"
-            " AND instant > %(start)s AND instant <= %(end)s GROUP BY 1"
-            "), filed AS ("
-            " SELECT hour, count(*) AS pages, sum(encoded_bytes) AS bytes"
-            " FROM pages, LATERAL generate_series("
-            "  greatest(%(start)s,"
-            "   date_trunc('hour', to_timestamp(min_position / %(per_second)s), 'UTC')),"
-            "  least(%(last)s, to_timestamp(max_position / %(per_second)s)),"
-            "  interval '1 hour') AS hour"
-            " WHERE domain = %(domain)s AND replaced_at IS NULL"
-            "  AND min_position < %(below)s AND max_position >= %(above)s GROUP BY 1"
-            ") SELECT * FROM cuts FULL JOIN filed USING (hour)",
-            {
-                "domain": archive.domain,
-                "start": start,
-                "end": end,
-                "last": end - _HOUR,
-                "above": position_at(start),
-                "below": position_at(end),
-                "per_second": 1000 * POSITIONS_PER_MILLISECOND,
-            },
+            "SELECT date_trunc('hour', instant - interval '1 ms', 'UTC') AS hour,"
+            " count(*) AS cuts, sum(read)::bigint AS read, sum(archived)::bigint AS archived,"
+            " sum(parked)::bigint AS parked, sum(duplicates)::bigint AS duplicates"
+            " FROM log_cuts WHERE domain = %s AND instant > %s AND instant <= %s GROUP BY hour",
+            (archive.domain, start, end),
         )
-        for row in cursor:
-            numbers = {name: int(getattr(row, name) or 0) for name in HourCounts._fields}
-            hours[row.hour.astimezone(UTC)] = HourCounts(**numbers)
+        for hour, *counts in cursor:
+            hours[hour.astimezone(UTC)] = HourCounts(*counts)
+    for part, found in archive.log.table.counts(position_at(start), _HOUR_WIDTH, parts).items():
+        hour = first + part * _HOUR
+        hours[hour] = hours[hour]._replace(**found._asdict())
     return hours
 
 

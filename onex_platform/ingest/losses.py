@@ -29,7 +29,7 @@ def find_losses(archive: PageArchive) -> Losses:
     """What comes next for the archive, but is no longer on the broker."""
     ids = archive.topic_ids()
     with open_consumer(archive.settings) as consumer:
-        return find_lost(consumer, input_topics(), archive.index.cursors(), ids)
+        return find_lost(consumer, input_topics(), archive.cuts.cursors(), ids)
 
 
 def accept_losses(archive: PageArchive, lost: Losses) -> None:

@@ -24,8 +24,8 @@ from onex_platform.domain.order import (
     POSITIONS_PER_MILLISECOND,
     position_at,
 )
-from onex_platform.ingest.admission.column_values import ranks
-from onex_platform.ingest.event_schema import widened
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
+from onex_platform.log.page_layout import ranks
 
 # Of ids, those that entered the log before.
 LedgerLookup = Callable[[list[bytes]], set[bytes]]
@@ -47,7 +47,7 @@ def enter_log(
     keys = _cut_keys(events)
     order = np.lexsort((*keys, ranks(events["entity_id"].combine_chunks())))
     duplicates = _duplicates(events, keys, known_ids)
-    events = widened(events).combine_chunks().take(pa.array(order))
+    events = REGISTRATION_PAGES.widened(events).combine_chunks().take(pa.array(order))
     events = _with(events, "position", pa.array(_positions(events, closed_before, instant)))
     return _with(events, "duplicate", pa.array(duplicates[order]))
 

@@ -1,84 +1,31 @@
 """A page: one immutable Parquet file with a part of the log.
 
-Its groups of rows are keyed: each holds one bucket's changes or one bucket's heartbeats, sorted by
-entity and position. So a reader takes its bucket, skips the heartbeats' payloads, and needs no
-shuffle, whether a page holds one bucket or all. Each is a row group of the file; a page with few
-events is packed into two, all changes and all heartbeats, because a row group costs the same
-whatever is in it. What RFC-023 wants to know of a page stands in the file's own metadata, so that
-an index can be rebuilt from the files alone.
+Its groups of rows are keyed: each holds one lane of one bucket, in the order of the layout. So a
+reader takes its bucket, skips the lanes that it does not need, and needs no shuffle, whether a page
+holds one bucket or all. Each is a row group of the file; a page with few events is packed into one
+per lane, because a row group costs the same whatever is in it. What RFC-023 wants to know of a page
+stands in the file's own metadata, so that a page table can be rebuilt from the files.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, BinaryIO, NamedTuple
-from uuid import UUID
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.order import POSITION_STRIDE
-from onex_platform.ingest.admission.column_values import ranks
-from onex_platform.ingest.event_schema import LOG_SCHEMA, SCHEMA_VERSION, stretches, widened
+from onex_platform.log.page_layout import PageLayout, PageMetadata, RowGroupKey, SequenceRange
 
 METADATA_KEY = b"onex.page"
 _ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 256 * 1024**2  # of payloads; else few, but large events would fill the memory
 _PACKED_ROWS = 8 * 1024  # a page with no more is packed, unless its payloads are more than a group
-
-
-class EnumPageReason(StrEnum):
-    """Why a page was cut."""
-
-    INGEST = "ingest"  # a cut of the input topics
-    DECISION = "decision"  # facts of the registry's own policy
-    COMPACTION = "compaction"  # smaller pages merged
-
-
-class RowGroupKey(NamedTuple):
-    """What one group of rows in a page holds."""
-
-    bucket: int
-    beats: bool
-    events: int
-
-
-class PageMetadata(BaseModel):
-    """What is known of a page without reading its events."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    page_id: UUID
-    domain: str
-    writer_id: str
-    reason: EnumPageReason
-    buckets: int  # how many the log is divided into, not how many are in here
-    period: AwareDatetime  # the partition of time that the page belongs to
-    min_position: int
-    max_position: int
-    start_time: AwareDatetime
-    end_time: AwareDatetime
-    event_count: int
-    row_groups: tuple[RowGroupKey, ...]
-    packed: bool = False  # all changes are one row group of the file, all heartbeats another
-    payload_bytes: int = 0  # not encoded; 0 also in pages from before they were counted
-    decided: int = 0  # facts of the registry's own policy among the events
-    merged_from: UUID | None = None  # one of the pages that a merged one replaces
-    schema_version: int = SCHEMA_VERSION
-    format: str = "parquet"
-    compression: str = "zstd"
-
-    @property
-    def bucket_numbers(self) -> list[int]:
-        return sorted({group.bucket for group in self.row_groups})
 
 
 class EncodedPage(NamedTuple):
@@ -91,8 +38,11 @@ class EncodedPage(NamedTuple):
     @property
     def attributes(self) -> dict[str, str]:
         """What a store that keeps attributes with its objects is told of the page: all but the
-        groups of rows, for which such stores have no room."""
-        about = self.metadata.model_dump(mode="json", exclude={"row_groups"}, exclude_none=True)
+        groups of rows and the writers' sequences, for which such stores have no room."""
+        about = self.metadata.model_dump(
+            mode="json", exclude={"row_groups", "counters", "sequences"}, exclude_none=True
+        )
+        about |= self.metadata.counters
         about |= {"encoded_bytes": len(self.data), "checksum": self.checksum}
         return {name: str(value) for name, value in about.items()}
 
@@ -100,21 +50,22 @@ class EncodedPage(NamedTuple):
 class PageWriter:
     """Collects the parts of one page, bucket by bucket, and encodes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: PageLayout) -> None:
+        self._layout = layout
         self._buffer = io.BytesIO()
         self._writer = pq.ParquetWriter(
             self._buffer,
-            LOG_SCHEMA,
+            layout.schema,
             compression="zstd",
-            # Ids are unique and times rise: a dictionary of them would only be built and dropped.
-            use_dictionary=["kind", "tenant", "node_id", "topic", "entity_id"],
-            write_statistics=["entity_id", "position", "occurred_at"],
+            use_dictionary=list(layout.dictionary_columns),
+            write_statistics=list(layout.statistics_columns),
         )
         self._groups: list[RowGroupKey] = []
         self._waiting: list[tuple[RowGroupKey, pa.Table]] | None = []  # None: too many to pack
         self._ranges: list[tuple[int, int, datetime, datetime]] = []
         self._payload_bytes = 0
-        self._decided = 0
+        self._counters: Counter[str] = Counter()
+        self._sequences: dict[str, SequenceRange] = {}
 
     @property
     def encoded_bytes(self) -> int:
@@ -124,12 +75,12 @@ class PageWriter:
 
     def add(self, bucket: int, events: pa.Table) -> None:
         """Add one bucket's events, in any order."""
-        events = widened(events).combine_chunks()  # of many small pages there are as many chunks
-        is_beat = pc.equal(events["kind"], EnumEventKind.NODE_HEARTBEAT.value)
-        for beats, mask in ((False, pc.invert(is_beat)), (True, is_beat)):
-            part = _sorted(events.filter(mask))
-            for group in stretches(part, _ROW_GROUP_ROWS, _ROW_GROUP_BYTES):
-                self._add_group(bucket, beats, group)
+        layout = self._layout
+        events = layout.widened(events).combine_chunks()  # small pages have many small chunks
+        for lane, rows in enumerate(layout.lanes(events)):
+            in_order = layout.sorted(rows)
+            for group in layout.stretches(in_order, _ROW_GROUP_ROWS, _ROW_GROUP_BYTES):
+                self._add_group(bucket, lane, group)
 
     def finish(self, **about: Any) -> EncodedPage:
         """The encoded page; `about` gives what the events themselves do not tell."""
@@ -137,7 +88,7 @@ class PageWriter:
         if self._waiting is not None:
             self._pack(self._waiting)
         low, high, start, end = zip(*self._ranges, strict=True)
-        metadata = PageMetadata(
+        metadata = self._layout.metadata(
             min_position=min(low),
             max_position=max(high),
             start_time=min(start),
@@ -146,7 +97,8 @@ class PageWriter:
             row_groups=tuple(self._groups),
             packed=packed,
             payload_bytes=self._payload_bytes,
-            decided=self._decided,
+            counters=dict(self._counters),
+            sequences=self._sequences,
             **about,
         )
         self._writer.add_key_value_metadata({METADATA_KEY: metadata.model_dump_json().encode()})
@@ -154,9 +106,10 @@ class PageWriter:
         data = self._buffer.getvalue()
         return EncodedPage(metadata, data, checksum_of(data))
 
-    def _add_group(self, bucket: int, beats: bool, part: pa.Table) -> None:
-        key = RowGroupKey(bucket, beats, len(part))
-        self._payload_bytes += pc.sum(pc.binary_length(part["payload"])).as_py()
+    def _add_group(self, bucket: int, lane: int, part: pa.Table) -> None:
+        layout = self._layout
+        key = RowGroupKey(bucket, lane, len(part))
+        self._payload_bytes += pc.sum(pc.binary_length(part[layout.payload])).as_py()
         if self._waiting is None:
             self._write([key], part)
         else:
@@ -166,9 +119,11 @@ class PageWriter:
                 for waiting, rows in self._waiting:
                     self._write([waiting], rows)
                 self._waiting = None
-        between = pc.bit_wise_and(part["position"], POSITION_STRIDE - 1)
-        self._decided += pc.sum(pc.not_equal(between, 0)).as_py()
-        positions, times = pc.min_max(part["position"]), pc.min_max(part["occurred_at"])
+        self._counters.update(layout.counters(part))
+        for writer, (first, last) in layout.sequences(part).items():
+            known = self._sequences.get(writer, SequenceRange(first, last))
+            self._sequences[writer] = SequenceRange(min(known.first, first), max(known.last, last))
+        positions, times = pc.min_max(part[layout.position]), pc.min_max(part[layout.time])
         self._ranges.append(
             (
                 positions["min"].as_py(),
@@ -179,11 +134,9 @@ class PageWriter:
         )
 
     def _pack(self, parts: list[tuple[RowGroupKey, pa.Table]]) -> None:
-        for beats in (False, True):
-            chosen = [(key, rows) for key, rows in parts if key.beats == beats]
-            if chosen:
-                keys, tables = zip(*chosen, strict=True)
-                self._write(list(keys), pa.concat_tables(tables))
+        for lane in sorted({key.lane for key, _ in parts}):
+            keys, tables = zip(*(part for part in parts if part[0].lane == lane), strict=True)
+            self._write(list(keys), pa.concat_tables(tables))
 
     def _write(self, keys: list[RowGroupKey], rows: pa.Table) -> None:
         """Write a row group of the file, in which these groups follow each other."""
@@ -191,47 +144,40 @@ class PageWriter:
         self._groups += keys
 
 
-def _sorted(events: pa.Table) -> pa.Table:
-    """By entity and position; ingest's are already, and need not be copied."""
-    order = np.lexsort((events["position"].to_numpy(), ranks(events["entity_id"].combine_chunks())))
-    in_order = (order[1:] > order[:-1]).all()
-    return events if in_order else events.take(pa.array(order))
-
-
 def open_page(source: BinaryIO) -> pq.ParquetFile:
     """A page to read from; only its footer is read yet."""
     return pq.ParquetFile(source)
 
 
-def read_metadata(page: pq.ParquetFile) -> PageMetadata:
+def read_metadata(layout: PageLayout, page: pq.ParquetFile) -> PageMetadata:
     """What a page says of itself."""
-    return PageMetadata.model_validate_json(page.metadata.metadata[METADATA_KEY])
+    return layout.metadata.model_validate_json(page.metadata.metadata[METADATA_KEY])
 
 
 def read_page(
+    layout: PageLayout,
     page: pq.ParquetFile,
     metadata: PageMetadata,
     *,
+    lane: int = 0,
     bucket: int | None = None,
-    beats: bool,
-    columns: Iterable[str] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """The heartbeats, or the other events, of one bucket of a page (of all if None)."""
-    names = LOG_SCHEMA.names if columns is None else list(columns)
+    """One lane of one bucket of a page (of all buckets if None)."""
+    names = layout.columns(columns).names
     wanted = [
         number
         for number, group in enumerate(metadata.row_groups)
-        if group.beats == beats and bucket in (None, group.bucket)
+        if group.lane == lane and bucket in (None, group.bucket)
     ]
     if not wanted:
-        return pa.schema([LOG_SCHEMA.field(name) for name in names]).empty_table()
+        return layout.columns(columns).empty_table()
     if not metadata.packed:
         return page.read_row_groups(wanted, columns=names).select(names)
-    # The heartbeats are the last row group, and the first as well if there is nothing else.
-    stored = page.read_row_group(page.num_row_groups - 1 if beats else 0, columns=names)
+    stored = page.read_row_group(metadata.lanes.index(lane), columns=names)
     slices, start = [], 0
     for group in metadata.row_groups:
-        if group.beats == beats:
+        if group.lane == lane:
             if bucket in (None, group.bucket):
                 slices.append(stored.slice(start, group.events))
             start += group.events

@@ -8,10 +8,9 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onex_platform.ingest.event_schema import BEAT_COLUMNS, LOG_SCHEMA
-from onex_platform.ingest.index import StoredPage
-from onex_platform.log.page_format import PageMetadata, open_page, read_page
-from onex_platform.log.store import PageStore
+from onex_platform.log.page_format import open_page, read_page
+from onex_platform.log.page_layout import PageLayout, PageMetadata
+from onex_platform.log.store import PageStore, StoredPage
 
 _Item = TypeVar("_Item")
 
@@ -53,17 +52,11 @@ class PageRef(NamedTuple):
         )
 
 
-class LogChunk(NamedTuple):
-    """A part of one bucket's log: the events that may change a state, and the heartbeats."""
-
-    changes: pa.Table
-    beats: pa.Table
-
-
 def chunks_of(pages: Iterable[PageRef]) -> Iterator[list[PageRef]]:
     """Pages in groups whose positions do not overlap, in the order of the log.
 
-    Facts stand right behind their causes, but in pages of their own: a group holds both.
+    What was derived from events stands right behind them, but in pages of its own: a group holds
+    both.
     """
 
     def span(page: PageRef) -> tuple[int, int]:
@@ -106,39 +99,35 @@ def overlapping(
         yield group
 
 
-def read_chunk(
+def read_lanes(
+    layout: PageLayout,
     store: PageStore,
     pages: list[PageRef],
     bucket: int | None,
     start: int,
     end: int,
-    *,
-    beat_columns: Sequence[str] = BEAT_COLUMNS,
-) -> LogChunk:
+    columns: Sequence[Sequence[str] | None] = (None,),
+) -> list[pa.Table]:
     """One bucket's events (of all if None) at positions from `start` on and below `end`.
 
-    Heartbeats come with what folding them needs, unless more columns are asked for.
+    Lane by lane, as many as `columns` has entries: the columns of each, or None for all of them.
     """
-    changes, beats = [], []
+    lanes: list[list[pa.Table]] = [[layout.columns(names).empty_table()] for names in columns]
     for page in pages:
         if page.holds(bucket):
             with store.open(page.key) as source:
-                file, about = open_page(source), page.metadata
-                changes.append(read_page(file, about, bucket=bucket, beats=False))
-                beats.append(
-                    read_page(file, about, bucket=bucket, beats=True, columns=beat_columns)
-                )
-    chunk = LogChunk(_joined(changes, LOG_SCHEMA.names), _joined(beats, beat_columns))
+                file = open_page(source)
+                for lane, names in enumerate(columns):
+                    lanes[lane].append(
+                        read_page(
+                            layout, file, page.metadata, lane=lane, bucket=bucket, columns=names
+                        )
+                    )
+    tables = [pa.concat_tables(parts) for parts in lanes]
     if all(page.lies_within(start, end) for page in pages):
-        return chunk
-    return LogChunk(*(_within(events, start, end) for events in chunk))
+        return tables
+    return [_within(table, table[layout.position], start, end) for table in tables]
 
 
-def _joined(tables: list[pa.Table], columns: Iterable[str]) -> pa.Table:
-    schema = pa.schema([LOG_SCHEMA.field(name) for name in columns])
-    return pa.concat_tables([schema.empty_table(), *tables])
-
-
-def _within(events: pa.Table, start: int, end: int) -> pa.Table:
-    position = events["position"]
-    return events.filter(pc.and_(pc.greater_equal(position, start), pc.less(position, end)))
+def _within(events: pa.Table, positions: pa.ChunkedArray, start: int, end: int) -> pa.Table:
+    return events.filter(pc.and_(pc.greater_equal(positions, start), pc.less(positions, end)))

@@ -1,17 +1,16 @@
-"""What the archive of one domain amounts to, from the index alone."""
+"""What a log amounts to, from its page table alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres.database import fetch_one
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.page_log import PageLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveStats:
+class LogStats:
     """Numbers for metadata, metrics and people; times are those of the log."""
 
     pages: int
@@ -22,12 +21,11 @@ class ArchiveStats:
     replaced_bytes: int
     oldest: datetime | None
     newest: datetime | None
-    head: datetime
 
 
-def archive_stats(archive: PageArchive) -> ArchiveStats:
+def log_stats(log: PageLog) -> LogStats:
     """The numbers of this moment."""
-    with archive.database.transaction() as cursor:
+    with log.database.transaction() as cursor:
         row = fetch_one(
             cursor,
             "SELECT count(*) FILTER (WHERE live) AS pages,"
@@ -37,19 +35,17 @@ def archive_stats(archive: PageArchive) -> ArchiveStats:
             " count(*) FILTER (WHERE NOT live) AS replaced_pages,"
             " coalesce(sum(encoded_bytes) FILTER (WHERE NOT live), 0)::bigint AS replaced_bytes,"
             " min(min_position) FILTER (WHERE live) AS first,"
-            " max(max_position) FILTER (WHERE live) AS last,"
-            " (SELECT head FROM logs WHERE domain = %(domain)s) AS head"
+            " max(max_position) FILTER (WHERE live) AS last"
             " FROM (SELECT *, replaced_at IS NULL AS live FROM pages WHERE domain = %(domain)s)",
-            {"domain": archive.domain, "small": archive.settings.pages.compact_below_bytes},
+            {"domain": log.domain, "small": log.limits.small_bytes},
         )
-    return ArchiveStats(
+    return LogStats(
         pages=row.pages,
         bytes=row.bytes,
         events=row.events,
         small_pages=row.small_pages,
         replaced_pages=row.replaced_pages,
         replaced_bytes=row.replaced_bytes,
-        oldest=None if row.first is None else moment_of(row.first),
-        newest=None if row.last is None else moment_of(row.last),
-        head=row.head.astimezone(UTC),
+        oldest=None if row.first is None else log.layout.moment_of(row.first),
+        newest=None if row.last is None else log.layout.moment_of(row.last),
     )

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -21,7 +22,8 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 
 from onex_platform.base.errors import ConfigurationError, InfraConnectionError, OnexError
-from onex_platform.log.page_format import PageMetadata, checksum_of
+from onex_platform.log.page_format import EncodedPage, checksum_of
+from onex_platform.log.page_layout import PageMetadata
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -33,7 +35,7 @@ _VERIFY = "`onex pages verify` lists every page that is missing or damaged."
 
 
 class PageMissingError(OnexError):
-    """A page that the index names is not in the store."""
+    """A page that the page table names is not in the store."""
 
 
 class PageExistsError(OnexError):
@@ -42,6 +44,53 @@ class PageExistsError(OnexError):
 
 class PageDamagedError(OnexError):
     """A page's bytes are not those that were written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """How a remote store is reached; what is not given, the environment or the library decides.
+
+    `credentials` have the names that the store's own variables have, in small letters, such as
+    `aws_access_key_id`. They are never printed.
+    """
+
+    endpoint: str | None = None
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage_class: str | None = None
+    max_retries: int | None = None  # 0 leaves trying again to the caller
+    retry_timeout: timedelta | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What obstore is told, for any kind of store."""
+        config = dict(self.credentials)
+        arguments: dict[str, Any] = {}
+        if self.endpoint is not None:
+            config["endpoint"] = self.endpoint
+            arguments["client_options"] = {"allow_http": self.endpoint.startswith("http://")}
+        limits = {"max_retries": self.max_retries, "retry_timeout": self.retry_timeout}
+        retries = {name: limit for name, limit in limits.items() if limit is not None}
+        return (
+            arguments
+            | ({"config": config} if config else {})
+            | ({"retry_config": retries} if retries else {})
+        )
+
+
+class CreatedObject(NamedTuple):
+    """What the store says of an object that it has just stored; None: it says nothing."""
+
+    e_tag: str | None
+    version: str | None
+
+
+class StoredPage(NamedTuple):
+    """A page of the log and where it lies."""
+
+    metadata: PageMetadata
+    key: str
+    encoded_bytes: int
+    checksum: str
 
 
 class StoredObject(NamedTuple):
@@ -63,10 +112,11 @@ def page_key(metadata: PageMetadata) -> str:
 
 
 class PageStore:
-    """A bucket, container or folder of pages, addressed by URL."""
+    """A bucket, container or folder of pages, addressed by URL; it can travel to the workers."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
         self.url = url
+        self.options = options or StoreOptions()
         self._folder: Path | None = None
         self._store: Any
         try:
@@ -75,33 +125,53 @@ class PageStore:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._store = obstore.store.LocalStore(str(self._folder))
             else:
-                self._store = obstore.store.from_url(url)
+                self._store = obstore.store.from_url(url, **self.options.arguments)
         except (BaseError, ValueError, OSError) as error:
             raise ConfigurationError(
                 f"The page archive {url!r} can't be opened: {error}.",
                 hint="Set ONEX_PAGES_URL to a folder or to an s3://, gs:// or az:// address.",
             ) from None
 
-    def create(self, key: str, data: bytes, attributes: Mapping[str, str] | None = None) -> None:
+    def __reduce__(self) -> tuple[type[PageStore], tuple[str, StoreOptions]]:
+        return PageStore, (self.url, self.options)
+
+    def create(
+        self, key: str, data: bytes, attributes: Mapping[str, str] | None = None
+    ) -> CreatedObject:
         """Store a new object, where the store keeps them with its attributes; a key that exists
         already is an error, never overwritten."""
-        kept = dict(attributes) if attributes and self._folder is None else None
+        kept = dict(attributes or {})
+        if self.options.storage_class is not None:
+            kept["Storage-Class"] = self.options.storage_class
         with self._translated(key):
             try:
-                obstore.put(self._store, key, data, mode="create", attributes=kept)
+                put = obstore.put(
+                    self._store,
+                    key,
+                    data,
+                    mode="create",
+                    attributes=kept if kept and self._folder is None else None,
+                )
             except AlreadyExistsError:
                 raise PageExistsError(
                     f"{key} exists in {self.url} already; pages are never overwritten."
                 ) from None
             if self._folder is not None:
                 _sync(self._folder, key)
+        return CreatedObject(put["e_tag"], put["version"])
+
+    def create_page(self, page: EncodedPage) -> StoredPage:
+        """Store a page; it is not part of the log yet."""
+        key = page_key(page.metadata)
+        self.create(key, page.data, page.attributes)
+        return StoredPage(page.metadata, key, len(page.data), page.checksum)
 
     def read(self, key: str) -> bytes:
         with self._translated(key):
             return bytes(obstore.get(self._store, key).bytes())
 
     def read_whole(self, key: str, checksum: str) -> bytes:
-        """A page's bytes; raises if they are not those that the index knows."""
+        """A page's bytes; raises if they are not those that the page table knows."""
         data = self.read(key)
         if checksum_of(data) != checksum:
             raise PageDamagedError(
@@ -164,7 +234,7 @@ def concurrently(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> It
 
 def _sync(folder: Path, key: str) -> None:
     """Bring a local file to the disk, with the folders that lead to it: obstore does not, and the
-    index must never outlive a page."""
+    page table must never name a page that is lost."""
     path = folder / key
     for place in (path, *path.parents):
         descriptor = os.open(place, os.O_RDONLY)

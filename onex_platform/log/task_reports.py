@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from onex_platform.engines.postgres.staging import RowCounts
-from onex_platform.ingest.index import StoredPage
-from onex_platform.log.page_format import EncodedPage, PageMetadata
-from onex_platform.log.store import PageStore, page_key
+from onex_platform.log.page_format import EncodedPage
+from onex_platform.log.page_layout import PageLayout
+from onex_platform.log.store import PageStore, StoredPage
 
 PAGE_FIELDS = (
     pa.field("page", pa.string()),  # null: a report without a page
@@ -32,21 +32,20 @@ def staged_rows(reports: Collection[Any], tables: Iterable[str]) -> RowCounts:
 
 def store_page(store: PageStore, page: EncodedPage) -> dict[str, Any]:
     """Store a page, and what to report of it."""
-    key = page_key(page.metadata)
-    store.create(key, page.data, page.attributes)
+    stored = store.create_page(page)
     return {
-        "page": page.metadata.model_dump_json(),
-        "key": key,
-        "encoded_bytes": len(page.data),
-        "checksum": page.checksum,
+        "page": stored.metadata.model_dump_json(),
+        "key": stored.key,
+        "encoded_bytes": stored.encoded_bytes,
+        "checksum": stored.checksum,
     }
 
 
-def reported_pages(reports: Iterable[Any]) -> list[StoredPage]:
+def reported_pages(layout: PageLayout, reports: Iterable[Any]) -> list[StoredPage]:
     """The pages that tasks reported."""
     return [
         StoredPage(
-            PageMetadata.model_validate_json(report.page),
+            layout.metadata.model_validate_json(report.page),
             report.key,
             report.encoded_bytes,
             report.checksum,

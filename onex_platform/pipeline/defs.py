@@ -83,7 +83,7 @@ def drain_input(
     archive: dg.ResourceParam[PageArchive],
 ) -> None:
     """Take, fold and publish cuts until nothing is left, then for the linger time."""
-    before = archive.index.head()
+    before = archive.cuts.head()
     with _recorded_as_cancelled(context):
         account = work(
             spark.spark_session,
@@ -93,7 +93,7 @@ def drain_input(
             on_lease=lambda: context.log.info("The lease is ours."),
             on_progress=_reporter(context.log.info),
         )
-    after = archive.index.head()
+    after = archive.cuts.head()
     for failure in account.failures:
         context.log.warning(f"The run went on without: {failure}")
     numbers = {**_numbers(account.drained), **_timeouts(account), "head": after.isoformat()}
@@ -259,11 +259,11 @@ def merge_pages(
     """Merge small pages that are folded and accounted for, group by group."""
     below = accounted_to(archive)
     if config.dry_run:
-        groups = plan(archive, below, config.most_groups)
+        groups = plan(archive.log, below, config.most_groups)
         pages = sum(len(group.pages) for group in groups)
         context.add_output_metadata({"groups": len(groups), "pages": pages})
         return
-    account = compact(spark.spark_session, archive, below, config.most_groups)
+    account = compact(spark.spark_session, archive.log, below, config.most_groups)
     context.add_output_metadata(asdict(account))
     if account.failures:
         raise dg.Failure(" ".join(account.failures), metadata=asdict(account))
@@ -288,7 +288,7 @@ def compact_when_small_pages_pile_up(
         return dg.SkipReason(reason)
     if archive.settings.pipeline.warm_runs and wiring.drainer(archive) is None:
         return dg.SkipReason("Nobody drains yet; merging pages would only delay it.")
-    groups = plan(archive, accounted_to(archive), GROUPS_PER_RUN)
+    groups = plan(archive.log, accounted_to(archive), GROUPS_PER_RUN)
     pages, enough = sum(len(group.pages) for group in groups), archive.settings.pages.compact_when
     if pages < enough:
         return dg.SkipReason(f"{pages} pages are worth merging; {enough} start a run.")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from onex_platform.base.settings import PipelineSettings
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cuts.committed_cuts import RivalCutError
 from onex_platform.ingest.cuts.consistent_cut import whole_tick
-from onex_platform.ingest.index import RivalCutError
 from onex_platform.projections.fold.reducer import fold_log, policy_of
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def drain(
             for companion in companions:
                 moved |= companion(account)
             idle = not moved and time.monotonic() - busy >= term.linger_seconds
-            account.caught_up = idle and archive.index.head() >= goal
+            account.caught_up = idle and archive.cuts.head() >= goal
         except Exception as error:
             if not term.outlasts(error):
                 raise

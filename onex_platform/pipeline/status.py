@@ -117,7 +117,7 @@ def _archive(archive: PageArchive, now: datetime) -> Verdict:
     states = topic_states(
         archive.settings,
         catalogue.registration_inputs(),
-        archive.index.cursors(),
+        archive.cuts.cursors(),
         now,
         made_anew,
     )

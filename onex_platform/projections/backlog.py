@@ -36,7 +36,7 @@ def measure_backlog(archive: PageArchive) -> Backlog:
         records=unarchived_events(
             archive.settings,
             input_topics(),
-            archive.index.cursors(),
+            archive.cuts.cursors(),
             archive.topic_ids().made_anew,
         ),
         facts=facts,

@@ -25,12 +25,12 @@ from onex_platform.stack import client_programs, processes
 from onex_platform.stack.atomic_files import require_space
 from onex_platform.stack.folders import ProcessIdentity, ServerFolder, ServerRecord, StackFolder
 from onex_platform.stack.guardian import Guardian
-from onex_platform.stack.kafka_server import KafkaServer
 from onex_platform.stack.ports import port_is_free
-from onex_platform.stack.postgres_server import PostgresServer
 from onex_platform.stack.progress import Report, silent
-from onex_platform.stack.server import Server
-from onex_platform.stack.spark_server import SparkConnectServer
+from onex_platform.stack.servers.kafka_server import KafkaServer
+from onex_platform.stack.servers.postgres_server import PostgresServer
+from onex_platform.stack.servers.server import Server
+from onex_platform.stack.servers.spark_server import SparkConnectServer
 
 SERVERS: dict[str, Server] = {
     server.name: server for server in (PostgresServer(), KafkaServer(), SparkConnectServer())

@@ -39,7 +39,7 @@ from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, l
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.log.verify.verification import verify_log
+from onex_platform.ingest.verification import verify_log
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.stack.processes import wait_until

@@ -21,7 +21,7 @@ from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.checks import archive_keeps_up
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, RecordsLostError
 from onex_platform.ingest.lag import topic_states
-from onex_platform.log.stats import archive_stats
+from onex_platform.log.stats import log_stats
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
@@ -53,17 +53,17 @@ def test_small_pages_are_counted_merged_and_swept(
 ) -> None:
     settings = archive.settings
     log.cuts(5)
-    before = archive_stats(archive)
+    before = log_stats(archive.log)
     stats = json.loads(onex(settings, "stats", "--json").stdout)
     assert stats["pages"] == stats["mergeable_pages"] == before.pages
     assert stats["head"] == str(before.head)
     dry = onex(settings, "compact", "--dry-run")
     assert dry.exit_code == 0
     assert dry.stdout.startswith(f"would merge  {before.pages} pages, {before.bytes} bytes")
-    assert archive_stats(archive) == before
+    assert log_stats(archive.log) == before
     merged = onex(settings, "compact", "--limit", "3")
     assert merged.exit_code == 0, merged.output
-    assert archive_stats(archive).pages == 1
+    assert log_stats(archive.log).pages == 1
     assert f"replaced pages   {before.pages}" in onex(settings, "stats").stdout
     assert "deleted 0 replaced pages" in onex(settings, "sweep").stdout
     let_grace_pass(archive)
@@ -82,7 +82,7 @@ def test_the_proof_is_printed_and_its_verdict_is_the_exit_code(
     whole = onex(settings, "verify", "--delete-orphans")
     assert whole.exit_code == 0, whole.output
     assert "faults           0" in whole.stdout
-    page = next(archive.index.entries())
+    page = next(archive.log.table.entries())
     archive.store.delete(page.key)
     broken = onex(settings, "verify", "--sample", "100")
     assert broken.exit_code == 1
@@ -103,7 +103,7 @@ def test_a_loss_stops_reading_until_an_operator_accepts_it(
         assert onex(settings, "skip-lost").stdout == "Nothing is lost.\n"
         send(settings, [sent(EnumEventKind.NODE_HEARTBEAT, f"node-{n}") for n in range(9)])
         archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1))
-        before = archive.index.cursors()
+        before = archive.cuts.cursors()
         send(settings, [sent(EnumEventKind.NODE_HEARTBEAT, f"node-{n}") for n in range(6)])
         delete_everything(settings, before)
         now = datetime.now(UTC) + timedelta(seconds=1)
@@ -112,7 +112,7 @@ def test_a_loss_stops_reading_until_an_operator_accepts_it(
         refused = onex(settings, "skip-lost", answer="n\n")
         assert refused.exit_code == 1
         assert "lost  " in refused.stdout
-        assert archive.index.cursors() == before
+        assert archive.cuts.cursors() == before
         accepted = onex(settings, "skip-lost", "--yes")
         assert "Reading goes on behind 6 lost offsets." in accepted.stdout
         assert archive.take_cut(spark, now) is not None
@@ -141,7 +141,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
             archive.take_cut(spark, now + timedelta(seconds=1))
         make_anew(settings, topic)
         send(settings, [unreadable()])
-        before = {place: end for place, end in archive.index.cursors().items() if end}
+        before = {place: end for place, end in archive.cuts.cursors().items() if end}
         read = {place: end for place, end in before.items() if place.topic == topic}
         with pytest.raises(RecordsLostError, match="`onex pages skip-lost`"):
             archive.take_cut(spark, now + timedelta(seconds=1))
@@ -174,14 +174,14 @@ def test_a_topic_that_was_made_anew_is_recognised_even_if_it_has_grown_beyond_th
             cursor.execute("UPDATE consumer_cursors SET next_offset = 0 WHERE topic = %s", [topic])
         send(settings, [sent(kind, "node-1") for _ in range(5)])  # one partition; others stay empty
         assert archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1)) is not None
-        before = archive.index.cursors()
+        before = archive.cuts.cursors()
         make_anew(settings, topic)
         send(settings, [sent(kind, f"node-{n}") for n in range(9) for _ in range(7)])
         now = datetime.now(UTC) + timedelta(seconds=1)
         for _ in range(2):
             with pytest.raises(RecordsLostError, match=r"offset 5 comes next of the topic that it"):
                 archive.take_cut(spark, now)
-        assert archive.index.cursors() == before
+        assert archive.cuts.cursors() == before
         [state] = topic_states(
             settings,
             [load_catalogue().for_kind(kind)],

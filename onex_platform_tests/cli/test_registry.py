@@ -236,7 +236,7 @@ def test_a_rebuild_asks_first_and_changes_what_was_shown(
 def test_a_rebuild_that_can_not_read_the_log_says_which_page(
     spark: SparkSession, live: PageArchive
 ) -> None:
-    page = next(iter(live.index.pages()))
+    page = next(iter(live.log.table.pages()))
     live.store.delete(page.key)
     run = onex(live, "rebuild", "--yes")
     assert (run.code, run.out) == (1, "")

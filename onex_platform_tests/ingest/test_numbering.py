@@ -22,10 +22,10 @@ from onex_platform.domain.order import (
     number,
     position_at,
 )
-from onex_platform.ingest import event_schema
 from onex_platform.ingest.admission.column_values import INSTANT
 from onex_platform.ingest.event_schema import to_events, to_table
 from onex_platform.ingest.numbering import enter_log
+from onex_platform.log import page_layout
 from onex_platform_tests.support.events import RULES, Kind, at, record
 from onex_platform_tests.support.histories import READ_AT, records, with_repeats
 
@@ -46,7 +46,7 @@ def test_columns_are_numbered_and_judged_like_events(
         return {item for item in ids if UUID(bytes=item) in known}
 
     shuffled = data.draw(st.permutations(entering))
-    with mock.patch.object(event_schema, "_WIDE_BYTES", 0 if wide else 2**30):
+    with mock.patch.object(page_layout, "_WIDE_BYTES", 0 if wide else 2**30):
         numbered = enter_log(to_table(shuffled), at(closed), end, lookup)
     assert pa.types.is_large_string(numbered["payload"].type) == (wide and bool(entering))
     assert list(to_events(numbered, "registration")) == sorted(expected, key=_place)

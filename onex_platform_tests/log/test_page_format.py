@@ -16,10 +16,15 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
 from onex_platform.ingest import event_schema
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, bucket_of, to_events, to_table
-from onex_platform.log import page_format as page_format
+from onex_platform.ingest.registration_pages import (
+    BEATS,
+    CHANGES,
+    REGISTRATION_PAGES,
+    EnumPageReason,
+)
+from onex_platform.log import page_format, page_layout
 from onex_platform.log.page_format import (
     EncodedPage,
-    EnumPageReason,
     PageWriter,
     checksum_of,
     open_page,
@@ -34,7 +39,7 @@ BUCKETS = 4
 
 
 def page_of(log: list) -> EncodedPage:
-    writer = PageWriter()
+    writer = PageWriter(REGISTRATION_PAGES)
     for bucket in range(BUCKETS):
         part = [e for e in log if bucket_of(e.entity.entity_id.bytes, BUCKETS) == bucket]
         if part:
@@ -65,8 +70,10 @@ def test_a_page_gives_back_what_was_put_in(packed_rows: int, history: list[RawRe
     page = page_of(log)
     assert page.metadata.packed == (len(log) <= packed_rows)
     source = open_page(io.BytesIO(page.data))
-    assert read_metadata(source) == page.metadata
-    tables = [read_page(source, page.metadata, beats=beats) for beats in (False, True)]
+    assert read_metadata(REGISTRATION_PAGES, source) == page.metadata
+    tables = [
+        read_page(REGISTRATION_PAGES, source, page.metadata, lane=lane) for lane in (CHANGES, BEATS)
+    ]
     events = list(to_events(pa.concat_tables(tables), "registration"))
     assert sorted(events, key=str) == sorted(log, key=str)
     assert page.metadata.event_count == len(log)
@@ -85,24 +92,30 @@ def test_a_bucket_is_read_without_the_others_and_without_payloads() -> None:
     page = page_of(log)
     file = open_page(io.BytesIO(page.data))
     for bucket in page.metadata.bucket_numbers:
-        beats = read_page(file, page.metadata, bucket=bucket, beats=True, columns=BEAT_COLUMNS)
+        beats = read_page(
+            REGISTRATION_PAGES, file, page.metadata, bucket=bucket, lane=BEATS, columns=BEAT_COLUMNS
+        )
         assert beats.column_names == BEAT_COLUMNS
         assert {bucket_of(e, BUCKETS) for e in beats["entity_id"].to_pylist()} <= {bucket}
-        groups = {g.beats: g.events for g in page.metadata.row_groups if g.bucket == bucket}
-        assert len(beats) == groups[True]
+        groups = {g.lane: g.events for g in page.metadata.row_groups if g.bucket == bucket}
+        assert len(beats) == groups[BEATS]
         parts = [part for number, part in read_buckets(file, page.metadata, {bucket})]
-        assert [len(part) for part in parts] == [groups[False], groups[True]]
+        assert [len(part) for part in parts] == [groups[CHANGES], groups[BEATS]]
         assert parts[1].select(BEAT_COLUMNS) == beats
-    everywhere = read_page(file, page.metadata, beats=True)
+    everywhere = read_page(REGISTRATION_PAGES, file, page.metadata, lane=BEATS)
     assert len(everywhere) == 20
-    assert len(read_page(file, page.metadata, bucket=99, beats=True)) == 0
+    assert len(read_page(REGISTRATION_PAGES, file, page.metadata, bucket=99, lane=BEATS)) == 0
     assert list(read_buckets(file, page.metadata, {99})) == []
 
 
 def test_the_page_of_a_small_cut_is_small() -> None:
     page = page_of([event(EnumEventKind.NODE_HEARTBEAT, 8 * n, n, node=uuid4()) for n in range(64)])
     assert page.metadata.bucket_numbers == list(range(BUCKETS))
-    assert open_page(io.BytesIO(page.data)).num_row_groups == 1
+    file = open_page(io.BytesIO(page.data))
+    assert file.num_row_groups == 1
+    # What is packed is found where the lanes before it are empty.
+    lanes = [read_page(REGISTRATION_PAGES, file, page.metadata, lane=n) for n in (CHANGES, BEATS)]
+    assert [len(lane) for lane in lanes] == [0, 64]
 
 
 def test_large_payloads_are_divided_into_groups_of_few_bytes_and_never_packed() -> None:
@@ -112,13 +125,13 @@ def test_large_payloads_are_divided_into_groups_of_few_bytes_and_never_packed() 
     ]
     with (
         mock.patch.object(page_format, "_ROW_GROUP_BYTES", 2000),
-        mock.patch.object(event_schema, "_WIDE_BYTES", 1000),
+        mock.patch.object(page_layout, "_WIDE_BYTES", 1000),
     ):
         page = page_of(log)
     file = open_page(io.BytesIO(page.data))
     assert not page.metadata.packed
     assert 15 <= file.num_row_groups == len(page.metadata.row_groups)
-    table = read_page(file, page.metadata, beats=False)
+    table = read_page(REGISTRATION_PAGES, file, page.metadata, lane=CHANGES)
     assert table.schema.equals(event_schema.LOG_SCHEMA)
     assert sorted(to_events(table, "registration"), key=str) == sorted(log, key=str)
     assert page.metadata.payload_bytes == sum(map(len, table["payload"].to_pylist()))

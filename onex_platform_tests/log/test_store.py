@@ -15,6 +15,7 @@ import pytest
 from onex_platform.base.errors import ConfigurationError, InfraConnectionError
 from onex_platform.base.settings import Settings
 from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction import compact
 from onex_platform.log.compaction.compact import sweep
 from onex_platform.log.page_format import checksum_of
@@ -25,8 +26,7 @@ from onex_platform.log.store import (
     PageStore,
     concurrently,
 )
-from onex_platform.log.verify.orphans import find_orphans
-from onex_platform.log.verify.verification import verify_log, verify_pages
+from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.projections.fold.refold import DamagedLogError, folded_to
 from onex_platform.projections.history.as_of import count_by_state, fleet_as_of, node_as_of
 from onex_platform.projections.history.hourly_states import hour_of, nearest_state, write_hour
@@ -40,7 +40,7 @@ from onex_platform_tests.pipeline.test_pipeline import (
 from onex_platform_tests.projections.rebuild.test_rebuild import go_on, joining, node
 from onex_platform_tests.support.broker import send
 from onex_platform_tests.support.events import at
-from onex_platform_tests.support.written_logs import files_of, let_grace_pass
+from onex_platform_tests.support.written_logs import files_of, let_grace_pass, orphans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,12 +164,15 @@ def bucket_settings(pipeline_settings: Settings, s3_url: str) -> Settings:
 
 
 def require_attributes(archive: PageArchive) -> None:
-    """The store says of every page what the index says of it, but for the groups of its rows."""
+    """The store says of every page what the table says of it, but for the groups of its rows."""
     bucket = obstore.store.from_url(archive.store.url)
-    for page in archive.index.pages():
+    for page in archive.log.table.pages():
         kept = dict(obstore.get(bucket, page.key).attributes)
         assert (int(kept["encoded_bytes"]), kept["checksum"]) == (page.encoded_bytes, page.checksum)
-        told = page.metadata.model_dump(mode="json", exclude={"row_groups"}, exclude_none=True)
+        told = page.metadata.model_dump(
+            mode="json", exclude={"row_groups", "counters", "sequences"}, exclude_none=True
+        )
+        told |= page.metadata.counters
         assert {name: kept[name] for name in told} == {n: str(value) for n, value in told.items()}
 
 
@@ -185,20 +188,20 @@ def test_the_whole_pipeline_works_on_a_bucket(
         files = files_of(archive)
         assert len(files) > 2
         require_attributes(archive)
-        merged = compact.compact(spark, archive, folded_to(archive))
+        merged = compact.compact(spark, archive.log, folded_to(archive))
         assert merged.failures == []
-        assert archive.index.known(list(files)) == files
+        assert archive.log.table.known(list(files)) == files
         let_grace_pass(archive)
-        assert sweep(archive).pages == len(files)
+        assert sweep(archive.log).pages == len(files)
         assert len(files_of(archive)) == merged.merged_pages < len(files)
-        assert verify_log(archive).faults == verify_pages(archive).faults == []
-        assert list(find_orphans(archive, folded_to(archive), datetime.now(UTC))) == []
+        assert verify_log(archive).faults == verify_pages(archive.log).faults == []
+        assert orphans_of(archive, folded_to(archive), datetime.now(UTC)) == []
         require_live_equals_replay(archive)
         assert live_equals_replay(spark, archive).holds
         with open_rebuild(spark, archive) as rebuild:
             assert rebuild.swap().equal == 9
         require_attributes(archive)
-        [page] = archive.index.pages()
+        [page] = archive.log.table.pages()
         archive.store.delete(page.key)
         with pytest.raises(DamagedLogError, match=page.key):
             live_equals_replay(spark, archive)

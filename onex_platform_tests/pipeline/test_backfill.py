@@ -60,7 +60,7 @@ def test_hours_that_nobody_folded_are_archived_folded_and_kept_in_one_run(
             hour_key(third): (2, 1),
             hour_key(second): (1, 1),
         }
-        assert archive.index.head() == last  # and nothing beyond
+        assert archive.cuts.head() == last  # and nothing beyond
         [folded] = _materialised(backfills.instance, wiring.REGISTRATION_PROJECTIONS).values()
         assert folded["rows"] == 3
         kept = _materialised(backfills.instance, wiring.REGISTRATION_HISTORY)

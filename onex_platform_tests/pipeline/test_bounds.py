@@ -12,7 +12,7 @@ from onex_platform.base.settings import PipelineSettings, Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import position_at
 from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.log.verify.verification import verify_log
+from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform_tests.pipeline.test_pipeline import log_of, require_live_equals_replay
@@ -93,7 +93,7 @@ def test_a_record_that_is_dated_ahead_is_read_at_once_and_dated_to_its_cut(
         assert not measure_backlog(archive)
         events = [event for event in log_of(archive) if event.kind is Kind.NODE_INTROSPECTION]
         assert len(events) == 5
-        assert max(event.position for event in events) < position_at(archive.index.head())
-        assert all(event.occurred_at < archive.index.head() for event in events)
+        assert max(event.position for event in events) < position_at(archive.cuts.head())
+        assert all(event.occurred_at < archive.cuts.head() for event in events)
         assert verify_log(archive).faults == []
         require_live_equals_replay(archive)

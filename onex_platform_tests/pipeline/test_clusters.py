@@ -14,7 +14,8 @@ import pytest
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, SparkSettings, address_variables
 from onex_platform.ingest.archive import open_archive
-from onex_platform.log.verify.verification import verify_log, verify_pages
+from onex_platform.ingest.verification import verify_log
+from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.stack.machine import java_environment, pyspark_folder
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import start, stop, wait_until
@@ -38,7 +39,7 @@ settings = load_settings()
 jars = [str(jar) for jar in spark_jars(settings)]
 with open_session(settings, jars) as spark, open_archive(settings) as archive:
     account = drain(spark, archive, linger_seconds=0.1)
-    merged = compact.compact(spark, archive, folded_to(archive))
+    merged = compact.compact(spark, archive.log, folded_to(archive))
     print(json.dumps({
         "read": account.read,
         "replaced": merged.pages,
@@ -117,7 +118,7 @@ def run(settings: Settings, spark: SparkSettings) -> dict[str, Any]:
 
 def require_whole(settings: Settings) -> None:
     with open_archive(settings) as archive:
-        assert verify_log(archive).faults == verify_pages(archive).faults == []
+        assert verify_log(archive).faults == verify_pages(archive.log).faults == []
         require_live_equals_replay(archive)
 
 

@@ -16,7 +16,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import KafkaRecord, end_positions, read_to_end
 from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.log.verify.verification import verify_log
+from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import loop, serve
 from onex_platform.projections import checks
 from onex_platform.projections.fold.refold import Scope

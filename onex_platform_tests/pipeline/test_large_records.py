@@ -13,8 +13,8 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.log.page_format import EnumPageReason
-from onex_platform.log.verify.verification import verify_log
+from onex_platform.ingest.registration_pages import EnumPageReason
+from onex_platform.ingest.verification import verify_log
 from onex_platform_tests.pipeline.test_pipeline import drained, require_live_equals_replay
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import log_of
@@ -55,11 +55,11 @@ def ids_of(archive: PageArchive) -> list[UUID]:
 
 def require_order(archive: PageArchive, cuts: int) -> None:
     """The log is what it is for small records: pages within their bounds, nothing besides it."""
-    pages = list(archive.index.pages(reasons=(EnumPageReason.INGEST,)))
+    pages = list(archive.log.table.pages(reasons=(EnumPageReason.INGEST,)))
     assert len(pages) >= cuts
     assert all(page.metadata.payload_bytes > 0 for page in pages)
     assert {item.key for item in archive.store.objects()} == {
-        page.key for page in archive.index.pages()
+        page.key for page in archive.log.table.pages()
     }
     assert not verify_log(archive).faults
     require_live_equals_replay(archive)
@@ -71,7 +71,7 @@ def require_order(archive: PageArchive, cuts: int) -> None:
 def largest_payloads(archive: PageArchive) -> int:
     return max(
         page.metadata.payload_bytes
-        for page in archive.index.pages(reasons=(EnumPageReason.INGEST,))
+        for page in archive.log.table.pages(reasons=(EnumPageReason.INGEST,))
     )
 
 

@@ -99,10 +99,10 @@ def test_an_empty_cut_moves_the_head_and_writes_nothing(
     spark: SparkSession, pipeline_settings: Settings
 ) -> None:
     with open_archive(pipeline_settings) as archive:
-        before = archive.index.head()
+        before = archive.cuts.head()
         drained(spark, archive)
-        assert archive.index.head() > before
-        assert list(archive.index.pages()) == []
+        assert archive.cuts.head() > before
+        assert list(archive.log.table.pages()) == []
         with archive.database.transaction() as cursor:
             [(cuts,)] = cursor.execute("SELECT count(*) FROM log_cuts").fetchall()
         assert cuts == 0
@@ -214,7 +214,7 @@ def test_no_cut_ends_after_the_instant_it_was_given(
         limit = datetime.now(UTC)
         send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, "late")])
         close_before(spark, archive, limit)
-        assert archive.index.head() == whole_tick(limit)
+        assert archive.cuts.head() == whole_tick(limit)
         assert len(log_of(archive)) <= 1
         drained(spark, archive)
         assert len(rows_of(archive)) == 2

@@ -23,7 +23,7 @@ from onex_platform.engines.postgres.leases import (
     open_keeper,
 )
 from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.log.verify.verification import verify_log
+from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.pipeline.service import ServiceAccount, rehearse, serve, work
 from onex_platform.pipeline.tenure import Terms

@@ -16,7 +16,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.closing import close_before
-from onex_platform.log.verify.verification import verify_log
+from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
@@ -70,7 +70,7 @@ def test_aborted_records_are_passed_and_leave_nothing(
         producer.abort_transaction(_LIMIT_SECONDS)
     with open_archive(settings) as archive:
         account = drained(spark, archive)
-        assert (account.read, list(archive.index.pages())) == (0, [])
+        assert (account.read, list(archive.log.table.pages())) == (0, [])
         send(settings, [introspection("real")])
         assert drained(spark, archive).read == 1
         assert names(archive) == {"real"}

@@ -97,10 +97,10 @@ def test_pages_are_merged_only_where_they_are_counted(
     log.cuts(3)
     counted = accounted_to(archive)
     log.cuts(2)
-    assert compact(spark, archive, counted).groups == 1
+    assert compact(spark, archive.log, counted).groups == 1
     further = look(archive)
     assert (further.hold, further.counted.cuts) == (True, 2)
-    assert compact(spark, archive, accounted_to(archive)).groups == 1
+    assert compact(spark, archive.log, accounted_to(archive)).groups == 1
     for whole in (False, True):
         assert look(archive, whole=whole).totals == further.totals
         assert accounting(archive, whole=whole).passed

@@ -15,6 +15,7 @@ from onex_platform.domain.intake import Parked, RawRecord, admit
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cuts.committed_cuts import CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut
 from onex_platform.ingest.cuts.staged_rows import stage
 from onex_platform.ingest.deduplication import recall
@@ -25,11 +26,12 @@ from onex_platform.ingest.event_schema import (
     to_events,
     to_table,
 )
-from onex_platform.ingest.index import CutAccount, StoredPage, insert_pages
 from onex_platform.ingest.numbering import enter_log
-from onex_platform.log.page_format import EnumPageReason, PageWriter
-from onex_platform.log.replay import PageRef, read_chunk
-from onex_platform.log.store import page_key
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason, read_chunk
+from onex_platform.log.page_format import PageWriter
+from onex_platform.log.page_table import insert_pages
+from onex_platform.log.replay import PageRef
+from onex_platform.log.store import StoredPage
 from onex_platform.projections.fold.checkpoint import move_fold_cursor
 from onex_platform.projections.history.hourly_states import hour_of
 from onex_platform_tests.support.events import RULES
@@ -44,7 +46,7 @@ def place(event: LogEvent) -> tuple[int, UUID]:
 
 def take_cut(archive: PageArchive, records: Iterable[RawRecord], instant: datetime) -> CutAccount:
     """What ingest does with the records of a cut, without Kafka and Spark; none may be parked."""
-    head, batch_id = archive.index.head(), uuid4()
+    head, batch_id = archive.cuts.head(), uuid4()
     admitted = [admit(record, RULES, instant) for record in records]
     assert not any(isinstance(item, Parked) for item in admitted)
     with archive.database.transaction() as cursor:
@@ -64,7 +66,7 @@ def take_cut(archive: PageArchive, records: Iterable[RawRecord], instant: dateti
     pages = [write_page(archive, log, EnumPageReason.INGEST)] if log else []
     account = CutAccount(len(log), 0, sum(event.duplicate for event in log))
     cut = Cut(closed_before=head, instant=instant, ranges={}, cursors={}, topic_ids={})
-    archive.index.commit_cut(cut, batch_id, pages, account, [], staged)
+    archive.cuts.commit(cut, batch_id, pages, account, [], staged)
     return account
 
 
@@ -72,7 +74,7 @@ def write_page(
     archive: PageArchive, events: Sequence[LogEvent], reason: EnumPageReason
 ) -> StoredPage:
     """Events at their positions as one page; it is not part of the log yet."""
-    writer = PageWriter()
+    writer = PageWriter(REGISTRATION_PAGES)
     by_bucket: dict[int, list[LogEvent]] = {}
     for event in events:
         bucket = bucket_of(event.entity.entity_id.bytes, archive.buckets)
@@ -88,9 +90,7 @@ def write_page(
         buckets=archive.buckets,
         period=hour_of(moment_of(last)),
     )
-    key = page_key(page.metadata)
-    archive.store.create(key, page.data)
-    return StoredPage(page.metadata, key, len(page.data), page.checksum)
+    return archive.store.create_page(page)
 
 
 def enter_folded_log(
@@ -115,7 +115,7 @@ def enter_folded_log(
 
 def log_of(archive: PageArchive) -> list[LogEvent]:
     """Every event of the archive, in the order of the log."""
-    pages = [PageRef.of(page) for page in archive.index.pages()]
+    pages = [PageRef.of(page) for page in archive.log.table.pages()]
     events = [
         event
         for bucket in range(archive.buckets)

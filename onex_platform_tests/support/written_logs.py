@@ -1,9 +1,10 @@
-"""A log without Kafka and Spark: cuts of a made-up fleet, in real pages and a real index."""
+"""A log without Kafka and Spark: cuts of a made-up fleet, in real pages and a real page table."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import numpy as np
@@ -16,13 +17,17 @@ from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cuts.committed_cuts import CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition, OffsetRange
 from onex_platform.ingest.cuts.cut_job import period_of
 from onex_platform.ingest.event_schema import LOG_SCHEMA, bucket_of, to_events, to_table
-from onex_platform.ingest.index import CutAccount, StoredPage, insert_pages
-from onex_platform.log.page_format import EnumPageReason, PageWriter
-from onex_platform.log.replay import PageRef, read_chunk
-from onex_platform.log.store import page_key
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason, read_chunk
+from onex_platform.ingest.verification import proof_of_death
+from onex_platform.log.page_format import PageWriter
+from onex_platform.log.page_table import insert_pages
+from onex_platform.log.replay import PageRef
+from onex_platform.log.store import StoredPage
+from onex_platform.log.verify.orphans import Orphan, find_orphans
 from onex_platform.projections.fold.checkpoint import move_fold_cursor
 from onex_platform.projections.write.batch_counts import record_outcomes
 from onex_platform_tests.support.events import at, record
@@ -73,15 +78,15 @@ class WrittenLog:
         entered = [event for event in log if event.provenance is not None]
         decided = [event for event in log if event.provenance is None]
         cut = Cut(
-            self.archive.index.head(),
+            self.archive.cuts.head(),
             at(until),
             {PLACE: OffsetRange(self._offset - len(records), self._offset)},
-            self.archive.index.cursors(),
+            self.archive.cuts.cursors(),
             {},
         )
         account = CutAccount(len(entered), 0, sum(event.duplicate for event in entered))
         pages = [write_page(self.archive, entered, EnumPageReason.INGEST, cut)]
-        self.archive.index.commit_cut(cut, uuid4(), pages, account, [], {})
+        self.archive.cuts.commit(cut, uuid4(), pages, account, [], {})
         with self.archive.database.transaction() as cursor:
             end = position_at(at(until))
             assert move_fold_cursor(cursor, self.archive.domain, self._folded, end)
@@ -114,12 +119,12 @@ class WrittenLog:
 def write_page(
     archive: PageArchive, events: list[LogEvent], reason: EnumPageReason, cut: Cut
 ) -> StoredPage:
-    """A page in the store, in no index yet."""
+    """A page in the store, not part of the log yet."""
     table = to_table(events)
     numbers = np.array(
         [bucket_of(item, archive.buckets) for item in table["entity_id"].to_pylist()]
     )
-    writer = PageWriter()
+    writer = PageWriter(REGISTRATION_PAGES)
     for bucket in np.unique(numbers):
         writer.add(int(bucket), table.filter(pa.array(numbers == bucket)))
     page = writer.finish(
@@ -130,13 +135,11 @@ def write_page(
         buckets=archive.buckets,
         period=period_of(cut),
     )
-    key = page_key(page.metadata)
-    archive.store.create(key, page.data)
-    return StoredPage(page.metadata, key, len(page.data), page.checksum)
+    return archive.store.create_page(page)
 
 
 def pages_of(archive: PageArchive) -> list[PageRef]:
-    return [PageRef.of(page) for page in archive.index.pages()]
+    return [PageRef.of(page) for page in archive.log.table.pages()]
 
 
 def events_of(archive: PageArchive, pages: list[PageRef] | None = None) -> list[LogEvent]:
@@ -169,3 +172,9 @@ def let_grace_pass(archive: PageArchive) -> None:
 
 def files_of(archive: PageArchive) -> set[str]:
     return {item.key for item in archive.store.objects()}
+
+
+def orphans_of(archive: PageArchive, folded: int, now: datetime | None = None) -> list[Orphan]:
+    """What no table names; unless told otherwise, once the grace period has passed."""
+    later = now or datetime.now(UTC) + timedelta(hours=2)
+    return list(find_orphans(archive.log, proof_of_death(archive, folded), later))

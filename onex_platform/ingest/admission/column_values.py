@@ -99,12 +99,3 @@ def last_headers(headers: pa.Array, name: str) -> tuple[NDArray[np.bool_], pa.Ar
     encoded = values.dictionary_encode()
     texts = [value.decode("utf-8", "replace") for value in encoded.dictionary.to_pylist()]
     return tagged, pa.array(texts, pa.string()).take(encoded.indices)
-
-
-def ranks(values: pa.Array) -> NDArray[np.int64]:
-    """The place of each value among the distinct ones, in their order."""
-    encoded = values.dictionary_encode()
-    places = np.empty(len(encoded.dictionary), np.int64)
-    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(places))
-    ranked: NDArray[np.int64] = places[encoded.indices.to_numpy()]
-    return ranked

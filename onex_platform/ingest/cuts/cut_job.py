@@ -9,7 +9,7 @@ leaves orphan files and staged rows, which nobody reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, reduce
@@ -25,25 +25,21 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.postgres.database import lift_statement_limit, open_database
 from onex_platform.engines.spark.session import kafka_options
+from onex_platform.engines.spark.tasks import ArrowTask, spark_type
 from onex_platform.engines.spark.worker import keep_large_arrays_apart
 from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.cuts import staged_rows as staging
 from onex_platform.ingest.cuts.batches import OverloadError, gathered, sliced, watched
+from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
 from onex_platform.ingest.cuts.shuffle import PACK, packs_of, unpacked, warnings_of
 from onex_platform.ingest.deduplication import recall
-from onex_platform.ingest.event_schema import (
-    PARKED_SCHEMA,
-    buckets_of,
-    by_bucket,
-    stretches,
-    to_table,
-)
-from onex_platform.ingest.index import CutAccount, PageIndex, StoredPage
+from onex_platform.ingest.event_schema import PARKED_SCHEMA, buckets_of, by_bucket, to_table
 from onex_platform.ingest.numbering import enter_log
-from onex_platform.log.page_format import EncodedPage, EnumPageReason, PageWriter
-from onex_platform.log.store import PageStore
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason
+from onex_platform.log.page_format import EncodedPage, PageWriter
+from onex_platform.log.store import PageStore, StoredPage
 from onex_platform.log.task_reports import (
     PAGE_FIELDS,
     reported_pages,
@@ -54,8 +50,6 @@ from onex_platform.log.task_reports import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 WRITER = "ingest"
 _TICK = timedelta(milliseconds=1)
@@ -112,30 +106,33 @@ class Ingested(NamedTuple):
 
 
 def ingest(
-    spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent]
+    spark: SparkSession, job: IngestJob, cuts: CommittedCuts, inbox: list[LogEvent]
 ) -> Ingested:
     """Take the cut into the log, unless it is too large for a task."""
     small = job.cut.records + len(inbox) <= job.settings.pages.small_cut_events
     at_once = small and not job.whole
     try:
-        return _ingest(spark, job, index, inbox, tasks=1 if at_once else job.buckets)
+        return _ingest(spark, job, cuts, inbox, tasks=1 if at_once else job.buckets)
     except staging.DuplicateAcrossTasksError:
         # One task sees every id, so it can tell which of two came first.
-        return _ingest(spark, replace(job, batch_id=uuid4()), index, inbox, tasks=1)
+        return _ingest(spark, replace(job, batch_id=uuid4()), cuts, inbox, tasks=1)
 
 
 def _ingest(
-    spark: SparkSession, job: IngestJob, index: PageIndex, inbox: list[LogEvent], *, tasks: int
+    spark: SparkSession, job: IngestJob, cuts: CommittedCuts, inbox: list[LogEvent], *, tasks: int
 ) -> Ingested:
     reports = []
     if job.cut.ranges or inbox:
         with effect("ingest.write_pages"):
             written = _written_at_once if tasks == 1 else _written_by_bucket
             reports = written(spark, job, inbox).collect()
-    pages, staged = reported_pages(reports), staged_rows(reports, staging.TABLES)
+    pages, staged = (
+        reported_pages(REGISTRATION_PAGES, reports),
+        staged_rows(reports, staging.TABLES),
+    )
     load = max((report.load for report in reports), default=0.0)
     if load > 1:
-        _drop(job, index, pages)
+        _drop(job, cuts, pages)
         return Ingested(None, load)
     account = CutAccount(
         archived=sum(page.metadata.event_count for page in pages),
@@ -145,25 +142,26 @@ def _ingest(
     facts, floor = [fact.event_id for fact in inbox], job.rules.ledger_floor
     try:
         with effect("ingest.commit_cut"):
-            index.commit_cut(job.cut, job.batch_id, pages, account, facts, staged, floor)
+            cuts.commit(job.cut, job.batch_id, pages, account, facts, staged, floor)
     except staging.DuplicateAcrossTasksError:
-        _drop(job, index, pages)
+        _drop(job, cuts, pages)
         raise
     return Ingested(account, load)
 
 
-def rehearse(spark: SparkSession, job: IngestJob, index: PageIndex) -> None:
+def rehearse(spark: SparkSession, job: IngestJob, cuts: CommittedCuts) -> None:
     """Do everything for a cut but commit it, and drop what came of it."""
-    _drop(job, index, reported_pages(_written_at_once(spark, job, []).collect()))
+    reports = _written_at_once(spark, job, []).collect()
+    _drop(job, cuts, reported_pages(REGISTRATION_PAGES, reports))
 
 
-def _drop(job: IngestJob, index: PageIndex, pages: Iterable[StoredPage]) -> None:
+def _drop(job: IngestJob, cuts: CommittedCuts, pages: Iterable[StoredPage]) -> None:
     """Remove what tasks wrote for a cut that is not to be committed."""
     store = PageStore(job.store_url)
     with effect("ingest.drop_pages"):
         for page in pages:
             store.delete(page.key)
-        index.drop_staged(job.batch_id)
+        cuts.drop_staged(job.batch_id)
 
 
 def _written_at_once(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
@@ -340,13 +338,13 @@ def _write_task(
 def _pages(job: IngestJob, events: pa.Table, one_page: bool) -> Iterator[EncodedPage]:
     """The task's events as pages: one for all its buckets, or one for each, or more if large."""
     numbers = buckets_of(events["entity_id"].combine_chunks(), job.buckets)
-    writer = PageWriter()
+    writer = PageWriter(REGISTRATION_PAGES)
     for bucket, rows in by_bucket(events, numbers):
-        for part in stretches(rows, len(rows), job.settings.pages.task_bytes):
+        for part in REGISTRATION_PAGES.stretches(rows, len(rows), job.settings.pages.task_bytes):
             writer.add(bucket, part)
             if not one_page:
                 yield _finish(job, writer)
-                writer = PageWriter()
+                writer = PageWriter(REGISTRATION_PAGES)
     if one_page and len(events):
         yield _finish(job, writer)
 
@@ -365,10 +363,3 @@ def _finish(job: IngestJob, writer: PageWriter) -> EncodedPage:
 def period_of(cut: Cut) -> datetime:
     """The hour that a cut belongs to; a cut never spans two."""
     return (cut.instant - _TICK).replace(minute=0, second=0, microsecond=0)
-
-
-def spark_type(schema: pa.Schema) -> Any:
-    """The schema that Spark is told a task returns."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema)

@@ -2,14 +2,15 @@
 
 What holds, whatever happens and wherever it is killed:
 
-- Only pages wholly below the fold's cursor are touched: nobody enters events there any more.
+- Only pages wholly below a position are touched that the caller vouches for: nobody enters events
+  there any more.
 - Buckets, positions and every event stay. Pages are checked against their checksums before they are
   merged, so damage is reported and never copied.
-- Each group of pages is replaced in one transaction of the index: readers see the old set or the
-  new one. If a page of it was replaced meanwhile, by a rival or by hand, nothing is changed.
+- Each group of pages is replaced in one transaction: readers see the old set or the new one.
+  If a page of it was replaced meanwhile, by a rival or by hand, nothing is changed.
 - Old files stay for the grace period, so a reader that began before keeps working; then `sweep`
   deletes them. A reader that takes longer fails with the page's name; it never misses events.
-- A crash leaves at worst files that no index names; `onex pages verify` finds them.
+- A crash leaves at worst files that no table names; `onex pages verify` finds them.
 
 A run is capped in groups, its memory by one group per task; `plan` is its dry run. Groups don't
 depend on each other: what is done stays done when another one fails.
@@ -26,14 +27,11 @@ import pyarrow as pa
 
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
-from onex_platform.base.settings import Settings
-from onex_platform.engines.postgres.database import open_database
-from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
-from onex_platform.ingest.index import PageIndex
-from onex_platform.log.compaction.merge import merge_group
+from onex_platform.engines.spark.tasks import ArrowTask, spark_type
+from onex_platform.log.compaction.merge import Merge, merge_group, merge_pages
 from onex_platform.log.compaction.planning import CompactionGroup, plan_compaction
-from onex_platform.log.store import PageStore, concurrently
+from onex_platform.log.page_log import LogAddress, PageLog
+from onex_platform.log.store import concurrently
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,9 +56,8 @@ _REPORT = pa.schema(
 class CompactionJob:
     """What the tasks of a run need to know; it travels to the workers."""
 
-    settings: Settings
-    domain: str
-    store_url: str
+    log: LogAddress
+    merge: Merge
     groups: tuple[CompactionGroup, ...]
 
 
@@ -85,28 +82,27 @@ class Swept(NamedTuple):
     bytes: int
 
 
-def plan(archive: PageArchive, below: int, limit: int | None = None) -> list[CompactionGroup]:
-    """What is worth merging now, oldest first; `below` is the fold's cursor, or before it."""
-    pages = archive.settings.pages
+def plan(log: PageLog, below: int, limit: int | None = None) -> list[CompactionGroup]:
+    """What is worth merging now, oldest first; nothing is entered below `below` any more."""
     groups = plan_compaction(
-        archive.index.entries(below),
+        log.table.entries(below),
         below=below,
-        small_bytes=pages.compact_below_bytes,
-        target_bytes=pages.compact_to_bytes,
+        today=log.layout.moment_of(below).date(),
+        small_bytes=log.limits.small_bytes,
+        target_bytes=log.limits.target_bytes,
     )
     return list(islice(groups, limit))
 
 
 def compact(
-    spark: SparkSession, archive: PageArchive, below: int, limit: int = GROUPS_PER_RUN
+    spark: SparkSession,
+    log: PageLog,
+    below: int,
+    limit: int = GROUPS_PER_RUN,
+    merge: Merge = merge_pages,
 ) -> CompactionAccount:
-    """Merge small pages below the fold's cursor, at most so many groups of them."""
-    job = CompactionJob(
-        settings=archive.settings,
-        domain=archive.domain,
-        store_url=archive.store.url,
-        groups=tuple(plan(archive, below, limit)),
-    )
+    """Merge small pages below a position, at most so many groups of them."""
+    job = CompactionJob(log=log.address, merge=merge, groups=tuple(plan(log, below, limit)))
     if not job.groups:
         return CompactionAccount()
     tasks = len(job.groups)
@@ -114,18 +110,18 @@ def compact(
     return _account(reports.collect())
 
 
-def sweep(archive: PageArchive, limit: int = PAGES_PER_SWEEP, *, dry_run: bool = False) -> Swept:
+def sweep(log: PageLog, limit: int = PAGES_PER_SWEEP, *, dry_run: bool = False) -> Swept:
     """Delete the files of pages that were replaced longer ago than the grace period.
 
     Files first: their rows are what tells the next sweep what a crash has left to do.
     """
-    pages = archive.index.replaced(archive.settings.pages.grace_seconds, limit)
+    pages = log.table.replaced(log.limits.grace_seconds, limit)
     if not dry_run:
         with effect("sweep.delete_files"):
-            for _ in concurrently(archive.store.delete, (page.key for page in pages)):
+            for _ in concurrently(log.store.delete, (page.key for page in pages)):
                 pass
         with effect("sweep.forget_pages"):
-            archive.index.forget([page.page_id for page in pages])
+            log.table.forget([page.page_id for page in pages])
     return Swept(len(pages), sum(page.encoded_bytes for page in pages))
 
 
@@ -146,11 +142,10 @@ def _account(reports: list[Any]) -> CompactionAccount:
 
 def _merger(job: CompactionJob) -> ArrowTask:
     def merge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with open_database(job.settings) as database:
-            index, store = PageIndex(database, job.domain), PageStore(job.store_url)
+        with job.log.open() as log:
             for batch in batches:
                 reports = [
-                    _merge(job, index, store, job.groups[number])
+                    _report(log, job.groups[number], job.merge)
                     for number in batch.column(0).to_pylist()
                 ]
                 yield pa.RecordBatch.from_pylist(reports, _REPORT)
@@ -158,12 +153,9 @@ def _merger(job: CompactionJob) -> ArrowTask:
     return merge
 
 
-def _merge(
-    job: CompactionJob, index: PageIndex, store: PageStore, group: CompactionGroup
-) -> dict[str, Any]:
+def _report(log: PageLog, group: CompactionGroup, merge: Merge) -> dict[str, Any]:
     try:
-        merged = merge_group(index, store, group, job.settings.pages.compact_to_bytes)
-        failure = None
+        merged, failure = merge_group(log, group, merge), None
     except OnexError as error:  # one group's trouble is no reason to undo the others
         merged, failure = [], str(error)
     return {

@@ -1,31 +1,34 @@
-"""One group of pages merged: read and checked, written anew, and put into the index.
+"""One group of pages merged: read and checked, written anew, and put into the page table.
 
-Nothing of it is part of the log until the index says so, in one transaction: a crash before it
+Nothing of it is part of the log until the table says so, in one transaction: a crash before it
 leaves new files that nobody reads, a crash after it old files, which `sweep` removes in time.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from uuid import uuid4
 
 import pyarrow as pa
 
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
-from onex_platform.ingest.index import PageIndex, StoredPage
 from onex_platform.log.compaction.planning import CompactionGroup
 from onex_platform.log.page_format import (
     EncodedPage,
-    EnumPageReason,
-    PageMetadata,
     PageWriter,
     open_page,
     read_buckets,
     read_metadata,
 )
-from onex_platform.log.store import PageStore, concurrently, page_key
+from onex_platform.log.page_layout import PageLayout, PageMetadata
+from onex_platform.log.page_log import PageLog
+from onex_platform.log.store import StoredPage, concurrently
+
+# Turns the bytes of some pages into pages of about so many bytes that hold the same events.
+Merge = Callable[[PageLayout, Sequence[bytes], int], Iterator[EncodedPage]]
 
 WRITER = "compaction"
 # What is decoded at once, some 200 MB; a larger group is taken in several goes, bucket by bucket.
@@ -37,49 +40,48 @@ class UnequalMergeError(OnexError):
     """Merged pages would not hold what the pages before them hold."""
 
 
+def merge_pages(
+    layout: PageLayout, sources: Sequence[bytes], target_bytes: int
+) -> Iterator[EncodedPage]:
+    """The events of some pages as one; beyond the target size as several, bucket by bucket."""
+    about = [read_metadata(layout, open_page(io.BytesIO(source))) for source in sources]
+    writer = None
+    for bucket, events in _by_bucket(sources, about):
+        writer = writer or PageWriter(layout)
+        writer.add(bucket, events)
+        if writer.encoded_bytes >= target_bytes:
+            yield _finish(layout, writer, about)
+            writer = None
+    if writer is not None:
+        yield _finish(layout, writer, about)
+
+
 def merge_group(
-    index: PageIndex, store: PageStore, group: CompactionGroup, target_bytes: int
+    log: PageLog, group: CompactionGroup, merge: Merge = merge_pages
 ) -> list[StoredPage]:
     """Replace the group's pages by others with the same events; none if a rival was faster."""
     sources = list(
-        concurrently(lambda page: store.read_whole(page.key, page.checksum), group.pages)
+        concurrently(lambda page: log.store.read_whole(page.key, page.checksum), group.pages)
     )
-    merged = []
     with effect("compact.write_pages"):
-        for page in merge_pages(sources, target_bytes):
-            key = page_key(page.metadata)
-            store.create(key, page.data, page.attributes)
-            merged.append(StoredPage(page.metadata, key, len(page.data), page.checksum))
-    _require_equal(group, merged)
+        pages = merge(log.layout, sources, log.limits.target_bytes)
+        merged = [log.store.create_page(page) for page in pages]
+    _require_equal(log.layout, group, merged)
     with effect("compact.replace_pages"):
-        replaced = index.replace([page.page_id for page in group.pages], merged)
+        replaced = log.table.replace([page.page_id for page in group.pages], merged)
     if not replaced:
         for loser in merged:
-            store.delete(loser.key)
+            log.store.delete(loser.key)
         merged.clear()
     return merged
 
 
-def merge_pages(sources: Sequence[bytes], target_bytes: int) -> Iterator[EncodedPage]:
-    """The events of some pages as one; beyond the target size as several, bucket by bucket."""
-    about = [read_metadata(open_page(io.BytesIO(source))) for source in sources]
-    writer = None
-    for bucket, events in _by_bucket(sources, about):
-        writer = writer or PageWriter()
-        writer.add(bucket, events)
-        if writer.encoded_bytes >= target_bytes:
-            yield _finish(writer, about)
-            writer = None
-    if writer is not None:
-        yield _finish(writer, about)
-
-
-def _finish(writer: PageWriter, merged: list[PageMetadata]) -> EncodedPage:
+def _finish(layout: PageLayout, writer: PageWriter, merged: list[PageMetadata]) -> EncodedPage:
     return writer.finish(
         page_id=uuid4(),
         domain=merged[0].domain,
         writer_id=WRITER,
-        reason=EnumPageReason.COMPACTION,
+        reason=layout.merge_reason,
         buckets=merged[0].buckets,
         period=min(page.period for page in merged),
         merged_from=merged[0].page_id,
@@ -107,21 +109,24 @@ def _by_bucket(
             yield bucket, pa.concat_tables(parts.pop(bucket))
 
 
-def _require_equal(group: CompactionGroup, merged: list[StoredPage]) -> None:
-    before = (
-        group.events,
-        sum(page.entered for page in group.pages),
-        *group.span,
-    )
+def _require_equal(layout: PageLayout, group: CompactionGroup, merged: list[StoredPage]) -> None:
+    before = (group.events, _total(page.counters for page in group.pages), *group.span)
     after = (
         sum(page.metadata.event_count for page in merged),
-        sum(page.metadata.event_count - page.metadata.decided for page in merged),
+        _total(page.metadata.counters for page in merged),
         min(page.metadata.min_position for page in merged),
         max(page.metadata.max_position for page in merged),
     )
     if before != after:
         raise UnequalMergeError(
-            f"Merging {group} would turn its numbers of events and of those that entered, its "
-            f"first and its last position from {before} into {after}.",
+            f"Merging {group}, {layout.describe(*group.span)}, would turn its number of events, its"
+            f" counters, its first and its last position from {before} into {after}.",
             hint="Nothing was replaced; `onex pages verify` tells which page differs.",
         )
+
+
+def _total(counters: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counters:
+        total.update(one)
+    return {name: count for name, count in total.items() if count}

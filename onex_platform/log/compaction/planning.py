@@ -1,4 +1,4 @@
-"""Which pages are worth merging, as a pure function of the index.
+"""Which pages are worth merging, as a pure function of the page table.
 
 A group is a contiguous part of the log: pages that share positions (a cut's and those of the facts
 decided from it) stay together, and neighbours join them, so that a merged page shares positions
@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, date
 from typing import NamedTuple
 
-from onex_platform.domain.order import moment_of
-from onex_platform.ingest.index import PageEntry, span_text
+from onex_platform.log.page_table import PageEntry
 from onex_platform.log.replay import overlapping
 
 _Chunk = list[PageEntry]
@@ -42,15 +41,14 @@ class CompactionGroup(NamedTuple):
         return min(firsts), max(lasts)
 
     def __str__(self) -> str:
-        size = f"{len(self.pages)} pages, {self.encoded_bytes} bytes, {self.events} events"
-        return f"{size}, {span_text(*self.span)}"
+        return f"{len(self.pages)} pages, {self.encoded_bytes} bytes, {self.events} events"
 
 
 def plan_compaction(
-    pages: Iterable[PageEntry], *, below: int, small_bytes: int, target_bytes: int
+    pages: Iterable[PageEntry], *, below: int, today: date, small_bytes: int, target_bytes: int
 ) -> Iterator[CompactionGroup]:
-    """Groups of the pages, which come in order of position; only of those wholly below `below`."""
-    today = moment_of(below).date()
+    """Groups of the pages, which come in order of position; only of those wholly below `below`,
+    whose day is `today`."""
     for stretch in _stretches(pages, below, small_bytes, target_bytes):
         yield from _worthwhile(stretch, final=_day(stretch[-1]) < today)
 

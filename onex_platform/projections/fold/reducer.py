@@ -28,12 +28,13 @@ from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, lift_statement_limit, open_database
 from onex_platform.engines.postgres.staging import RowCounts, clear_staging
+from onex_platform.engines.spark.tasks import ArrowTask, spark_type
 from onex_platform.ingest.archive import PageArchive, durations
-from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
-from onex_platform.log.page_format import EnumPageReason, PageWriter
-from onex_platform.log.replay import PageRef, read_chunk, worthwhile_chunks
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason, read_chunk
+from onex_platform.log.page_format import PageWriter
+from onex_platform.log.replay import PageRef, worthwhile_chunks
 from onex_platform.log.store import PageStore
 from onex_platform.log.task_reports import (
     PAGE_FIELDS,
@@ -118,10 +119,10 @@ def fold_log(
     """
     with archive.database.transaction() as cursor:
         start = fold_position(cursor, archive.domain)
-    end = archive.index.end_of_batch(start, archive.settings.pipeline.fold_events)
+    end = archive.cuts.end_of_batch(start, archive.settings.pipeline.fold_events)
     if end <= start:
         return None
-    pages = tuple(PageRef.of(page) for page in archive.index.pages(start, end, (_INGEST,)))
+    pages = tuple(PageRef.of(page) for page in archive.log.table.pages(start, end, (_INGEST,)))
     job = _job(archive, start, end, pages, policy, now)
     reports: list[Any] = []
     if pages:
@@ -134,8 +135,8 @@ def fold_log(
 
 def rehearse_fold(spark: SparkSession, archive: PageArchive) -> None:
     """Fold the newest page again, without a decider, and drop what comes of it."""
-    head = archive.index.head()
-    recent = archive.index.pages(position_at(head - _RECENT), position_at(head), (_INGEST,))
+    head = archive.cuts.head()
+    recent = archive.log.table.pages(position_at(head - _RECENT), position_at(head), (_INGEST,))
     pages = tuple(PageRef.of(page) for page in deque(recent, maxlen=1))
     if not pages:
         return
@@ -155,7 +156,7 @@ def fold_to(
 
     The end is where the log's head stands now, if no moment is given or the head is earlier.
     """
-    head = archive.index.head()
+    head = archive.cuts.head()
     end = position_at(head if moment is None else min(moment, head))
     batches = []
     while folded_to(archive) < end:
@@ -208,7 +209,7 @@ def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBat
             outcomes=outcomes,
             set_aside=sum(report.set_aside for report in reports),
             content=Staged(job.batch_id, staged_rows(reports, staged_batch.TABLES)),
-            pages=reported_pages(reports),
+            pages=reported_pages(REGISTRATION_PAGES, reports),
         )
     )
     if not result.committed:
@@ -341,7 +342,7 @@ def _write_facts(job: FoldJob, store: PageStore, facts: list[LogEvent]) -> dict[
     for fact in facts:
         bucket = bucket_of(fact.entity.entity_id.bytes, job.buckets)
         by_bucket.setdefault(bucket, []).append(fact)
-    writer = PageWriter()
+    writer = PageWriter(REGISTRATION_PAGES)
     for bucket, part in sorted(by_bucket.items()):
         writer.add(bucket, to_table(part))
     last = moment_of(max(fact.position for fact in facts))

@@ -2,7 +2,7 @@
 
 Pages are bucketed by entity, so a task takes its buckets' row groups straight from the store, one
 chunk after the other: memory is that of one bucket's nodes and one chunk, however long the history.
-Whatever is about to be folded is verified first, against the checksums of the index. A node that
+Whatever is about to be folded is verified first, against the checksums of the table. A node that
 raises has no row in a replay; the others have theirs.
 """
 
@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 
 from onex_platform.base.errors import OnexError
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.engines.spark.tasks import spark_type
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.cuts.cut_job import spark_type
 from onex_platform.ingest.event_schema import bucket_of
-from onex_platform.ingest.index import StoredPage, span_text
-from onex_platform.log.replay import LogChunk, PageRef, read_chunk, worthwhile_chunks
-from onex_platform.log.store import PageDamagedError, PageMissingError, PageStore
+from onex_platform.ingest.registration_pages import LogChunk, read_chunk
+from onex_platform.log.page_layout import PageLayout
+from onex_platform.log.replay import PageRef, worthwhile_chunks
+from onex_platform.log.store import PageDamagedError, PageMissingError, PageStore, StoredPage
 from onex_platform.projections.fold.checkpoint import fold_position
 from onex_platform.projections.fold.column_fold import BucketFold
 from onex_platform.projections.fold.containment import Fault, fold_contained
@@ -266,7 +267,7 @@ def _needed(archive: PageArchive, scope: Scope, start: int, end: int) -> list[St
     """The pages at these positions that may hold nodes of the scope."""
     if end <= start:
         return []
-    pages = archive.index.pages(start, end)
+    pages = archive.log.table.pages(start, end)
     if scope.nodes is None:
         return list(pages)
     buckets = {bucket_of(node.bytes, archive.buckets) for node in scope.nodes}
@@ -291,7 +292,10 @@ def _verify(
             )
     bad = [page for page in pages.values() if page.key in problems]
     if bad:
-        shown = [f"{_described(page)} {problems[page.key]}" for page in bad[:_SHOWN_PAGES]]
+        shown = [
+            f"{_described(archive.log.layout, page)} {problems[page.key]}"
+            for page in bad[:_SHOWN_PAGES]
+        ]
         more = f"; and {len(bad) - len(shown)} more" if len(bad) > len(shown) else ""
         raise DamagedLogError(
             f"{len(bad)} of {len(pages)} pages of the log can't be read: {'; '.join(shown)}{more}.",
@@ -300,8 +304,9 @@ def _verify(
         )
 
 
-def _described(page: StoredPage) -> str:
-    return f"{page.key} ({span_text(page.metadata.min_position, page.metadata.max_position)})"
+def _described(layout: PageLayout, page: StoredPage) -> str:
+    about = page.metadata
+    return f"{page.key} ({layout.describe(about.min_position, about.max_position)})"
 
 
 def _inside(table: pa.Table, nodes: set[bytes] | None, ids: tuple[UUID, UUID] | None) -> pa.Table:

@@ -21,6 +21,7 @@ from onex_platform.base.faults import effect
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.pins import pinned_since
 from onex_platform.log.store import PageStore
 from onex_platform.projections.fold.column_fold import BucketFold
 from onex_platform.projections.fold.refold import (
@@ -224,9 +225,13 @@ def _delete_replaced(archive: PageArchive) -> None:
         # and whoever writes the same file anew waits to see whether it is still there.
         cursor.execute(
             "DELETE FROM replaced_history WHERE domain = %(domain)s AND replaced_at"
-            " < least(now(), (SELECT min(started_at) FROM running_rebuilds"
-            " WHERE domain = %(domain)s)) - make_interval(secs => %(grace)s) RETURNING key",
-            {"domain": archive.domain, "grace": archive.settings.pages.grace_seconds},
+            " < least(now(), %(pinned)s::timestamptz) - make_interval(secs => %(grace)s)"
+            " RETURNING key",
+            {
+                "domain": archive.domain,
+                "pinned": pinned_since(cursor, archive.domain),
+                "grace": archive.settings.pages.grace_seconds,
+            },
         )
         for row in cursor.fetchall():
             archive.store.delete(row.key)

@@ -30,7 +30,7 @@ from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, fetch_one, open_database
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.log.replay import LogChunk
+from onex_platform.ingest.registration_pages import LogChunk
 from onex_platform.log.store import PageStore
 from onex_platform.projections.checks import accounting, other_outcomes
 from onex_platform.projections.fold.checkpoint import lock_checkpoint

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
@@ -24,6 +24,7 @@ from onex_platform.engines.postgres.database import (
     lift_statement_limit,
 )
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.pins import is_abandoned, pinned
 from onex_platform.projections.fold.containment import Fault
 from onex_platform.projections.fold.refold import Scope
 from onex_platform.projections.write.upsert import LIVENESS_COLUMNS, WIDE_COLUMNS
@@ -176,9 +177,11 @@ _COUNT_BARE = """
 
 @contextmanager
 def side_table(archive: PageArchive) -> Iterator[UUID]:
-    """The id of an empty side table for the block; what rebuilds left that died is removed."""
-    rebuild_id = uuid4()
-    with archive.database.session_lock(_lock_key(rebuild_id)):
+    """The id of an empty side table for the block; what rebuilds left that died is removed.
+
+    It is the id of the pin that keeps the pages which the rebuild reads.
+    """
+    with pinned(archive.database, archive.domain) as rebuild_id:
         with (
             effect("rebuild.begin"),
             archive.database.transaction() as cursor,
@@ -348,10 +351,9 @@ def _difference(row: Any) -> Difference:
 
 
 def _discard_abandoned(cursor: Cursor) -> None:
-    """Remove what rebuilds left whose process is gone: nobody holds their lock."""
+    """Remove what rebuilds left whose process is gone."""
     for row in cursor.execute("SELECT rebuild_id FROM rebuilds").fetchall():
-        lock = "SELECT pg_try_advisory_xact_lock(%s) AS taken"
-        if fetch_one(cursor, lock, [_lock_key(row.rebuild_id)]).taken:
+        if is_abandoned(cursor, row.rebuild_id):
             _discard(cursor, row.rebuild_id)
 
 
@@ -362,7 +364,3 @@ def _discard(cursor: Cursor, rebuild_id: UUID) -> None:
             f"DELETE FROM {table} WHERE rebuild_id = %s",  # noqa: S608 - constant
             [rebuild_id],
         )
-
-
-def _lock_key(rebuild_id: UUID) -> int:
-    return int.from_bytes(rebuild_id.bytes[:8], signed=True)

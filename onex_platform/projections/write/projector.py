@@ -20,7 +20,8 @@ from onex_platform.domain.projection import ModelRegistrationProjection, ModelSe
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, Database, lift_statement_limit
 from onex_platform.engines.postgres.migrations import migrate
-from onex_platform.ingest.index import StoredPage, insert_pages
+from onex_platform.log.page_table import insert_pages
+from onex_platform.log.store import StoredPage
 from onex_platform.projections.fold.checkpoint import (
     fold_position,
     lock_checkpoint,

@@ -19,7 +19,8 @@ from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.cuts import shuffle
 from onex_platform.ingest.cuts.batches import OverloadError, sliced, watched
 from onex_platform.ingest.cuts.shuffle import packs_of, unpacked, warnings_of
-from onex_platform.ingest.event_schema import PARKED_SCHEMA, stretches, to_events, to_table
+from onex_platform.ingest.event_schema import PARKED_SCHEMA, to_events, to_table
+from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform_tests.ingest.admission.test_fast_path import (
     READ_AT,
     TOPICS,
@@ -116,7 +117,7 @@ def test_stretches_end_by_rows_or_by_bytes(
     rows: int, most_bytes: float, lengths: list[int]
 ) -> None:
     events = to_table(large_events(20))
-    parts = list(stretches(events, rows, int(min(most_bytes, 2**62))))
+    parts = list(REGISTRATION_PAGES.stretches(events, rows, int(min(most_bytes, 2**62))))
     assert [len(part) for part in parts] == lengths
     assert pa.concat_tables(parts).equals(events)
 
@@ -132,6 +133,6 @@ def test_more_payloads_than_a_plain_array_takes_are_cut_into_stretches() -> None
     wide = rows.set_column(rows.schema.get_field_index("payload"), "payload", texts)
     lengths = [
         (len(part), pc.sum(pc.binary_length(part["payload"])).as_py())
-        for part in stretches(wide, 100, 3 * size)
+        for part in REGISTRATION_PAGES.stretches(wide, 100, 3 * size)
     ]
     assert lengths == [(3, 3 * size)] * 13 + [(1, size)]

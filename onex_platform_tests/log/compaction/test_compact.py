@@ -17,20 +17,21 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.event_schema import bucket_of
 from onex_platform.ingest.hour_counts import hour_counts
+from onex_platform.ingest.registration_pages import BEATS, EnumPageReason
+from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction import merge
 from onex_platform.log.compaction.compact import CompactionAccount, compact, plan, sweep
 from onex_platform.log.compaction.merge import UnequalMergeError, merge_group
 from onex_platform.log.compaction.planning import CompactionGroup
-from onex_platform.log.page_format import EnumPageReason, open_page, read_page
-from onex_platform.log.stats import archive_stats
+from onex_platform.log.page_format import open_page, read_page
+from onex_platform.log.stats import log_stats
 from onex_platform.log.store import PageMissingError
-from onex_platform.log.verify.verification import verify_log, verify_pages
+from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.projections.fold.checkpoint import fold_position
 from onex_platform_tests.pipeline.test_pipeline import drained, require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.events import at
 from onex_platform_tests.support.written_logs import (
-    TARGET,
     WrittenLog,
     bucket_events,
     events_of,
@@ -47,10 +48,9 @@ pytestmark = pytest.mark.servers
 
 
 def with_sizes(archive: PageArchive, below: int, to: int) -> PageArchive:
-    pages = archive.settings.pages.model_copy(
-        update={"compact_below_bytes": below, "compact_to_bytes": to}
-    )
-    return replace(archive, settings=archive.settings.model_copy(update={"pages": pages}))
+    log = archive.log
+    limits = replace(log.limits, small_bytes=below, target_bytes=to)
+    return replace(archive, log=replace(log, address=replace(log.address, limits=limits)))
 
 
 def test_two_hundred_small_pages_become_one_with_the_same_events(
@@ -58,24 +58,24 @@ def test_two_hundred_small_pages_become_one_with_the_same_events(
 ) -> None:
     log.cuts(110)
     before = events_of(archive)
-    stats = archive_stats(archive)
+    stats = log_stats(archive.log)
     assert stats.pages == stats.small_pages >= 200
-    account = compact(spark, archive, log.folded)
+    account = compact(spark, archive.log, log.folded)
     assert account == CompactionAccount(
         groups=1,
         pages=stats.pages,
         merged_pages=1,
         bytes=stats.bytes,
-        merged_bytes=archive_stats(archive).bytes,
+        merged_bytes=log_stats(archive.log).bytes,
         events=len(before),
     )
-    [page] = archive.index.pages()
+    [page] = archive.log.table.pages()
     assert page.metadata.reason is EnumPageReason.COMPACTION
     assert account.merged_bytes < account.bytes / 10
     assert events_of(archive) == before
     require_rows(log)
-    assert verify_log(archive).faults == verify_pages(archive).faults == []
-    assert compact(spark, archive, log.folded) == CompactionAccount()
+    assert verify_log(archive).faults == verify_pages(archive.log).faults == []
+    assert compact(spark, archive.log, log.folded) == CompactionAccount()
 
 
 def test_a_merged_page_counts_in_every_hour_that_it_reaches_into(
@@ -85,8 +85,8 @@ def test_a_merged_page_counts_in_every_hour_that_it_reaches_into(
     hours = [at(0) + n * timedelta(hours=1) for n in range(-1, 4)]
     before = hour_counts(archive, hours[0], hours[-1])
     assert [before[hour].pages for hour in hours[:-1]] == [0, 6, 6, 0]
-    compact(spark, archive, log.folded)
-    [page] = archive.index.pages()
+    compact(spark, archive.log, log.folded)
+    [page] = archive.log.table.pages()
     after = hour_counts(archive, hours[0], hours[-1])
     assert [after[hour].pages for hour in hours[:-1]] == [0, 1, 1, 0]
     size = page.encoded_bytes
@@ -99,7 +99,7 @@ def test_the_log_goes_on_between_compactions(
 ) -> None:
     for _ in range(3):
         log.cuts(6)
-        compact(spark, archive, log.folded)
+        compact(spark, archive.log, log.folded)
         log.cuts(2)
         require_rows(log)
         assert verify_log(archive).faults == []
@@ -116,9 +116,9 @@ def test_the_pipeline_goes_on_from_compacted_pages(
             rows = rows_of(archive)
             with archive.database.transaction() as cursor:
                 folded = fold_position(cursor, archive.domain)
-            assert compact(spark, archive, folded).merged_pages == 1
+            assert compact(spark, archive.log, folded).merged_pages == 1
             let_grace_pass(archive)
-            assert sweep(archive).pages > 1
+            assert sweep(archive.log).pages > 1
             assert rows_of(archive) == rows
             require_live_equals_replay(archive)
         assert {row.current_state.value for row in rows.values()} == {"active"}
@@ -127,17 +127,18 @@ def test_the_pipeline_goes_on_from_compacted_pages(
 
 def test_buckets_stay_apart_in_a_merged_page(archive: PageArchive, log: WrittenLog) -> None:
     log.cuts(5)
-    [group] = plan(archive, log.folded)
-    [page] = merge_group(archive.index, archive.store, group, TARGET)
+    [group] = plan(archive.log, log.folded)
+    [page] = merge_group(archive.log, group)
     file = open_page(io.BytesIO(archive.store.read(page.key)))
     for row_group in page.metadata.row_groups:
-        table = read_page(file, page.metadata, bucket=row_group.bucket, beats=row_group.beats)
+        bucket, lane = row_group.bucket, row_group.lane
+        table = read_page(archive.log.layout, file, page.metadata, bucket=bucket, lane=lane)
         assert len(table) == row_group.events
         assert {bucket_of(e, archive.buckets) for e in table["entity_id"].to_pylist()} == {
             row_group.bucket
         }
         assert pc.all(
-            pc.equal(pc.equal(table["kind"], "node.heartbeat.published"), row_group.beats)
+            pc.equal(pc.equal(table["kind"], "node.heartbeat.published"), lane == BEATS)
         ).as_py()
         assert table.sort_by([("entity_id", "ascending"), ("position", "ascending")]) == table
 
@@ -154,8 +155,8 @@ def test_a_large_group_is_read_in_several_goes_and_written_as_several_pages(
     monkeypatch.setattr(merge, limit, in_memory)
     log.cuts(9)
     before = events_of(archive)
-    [group] = plan(archive, log.folded)
-    pages = merge_group(archive.index, archive.store, group, target_bytes=1)
+    [group] = plan(archive.log, log.folded)
+    pages = merge_group(with_sizes(archive, below=1, to=1).log, group)
     assert [page.metadata.bucket_numbers for page in pages] == [[0], [1], [2], [3]]
     assert events_of(archive) == before
     assert verify_log(archive).faults == []
@@ -167,9 +168,9 @@ def test_pages_that_are_not_folded_yet_are_left_alone(
     log.cuts(2)
     folded = log.folded
     log.cuts(2)
-    unfolded = {page.key for page in archive.index.pages(folded)}
-    assert compact(spark, archive, folded).groups == 1
-    assert {page.key for page in archive.index.pages(folded)} == unfolded
+    unfolded = {page.key for page in archive.log.table.pages(folded)}
+    assert compact(spark, archive.log, folded).groups == 1
+    assert {page.key for page in archive.log.table.pages(folded)} == unfolded
     assert len(pages_of(archive)) == 1 + len(unfolded)
 
 
@@ -195,15 +196,15 @@ def test_a_reader_in_progress_keeps_working_while_its_pages_are_replaced(
     expected = events_of(archive)
     pages = pages_of(archive)
     read = bucket_events(archive, pages, 0)
-    compact(spark, archive, log.folded)
+    compact(spark, archive.log, log.folded)
     read += bucket_events(archive, pages, 1)
-    assert sweep(archive).pages == 0
+    assert sweep(archive.log).pages == 0
     for bucket in (2, 3):
         read += bucket_events(archive, pages, bucket)
     assert read == expected
     # Beyond the grace period it is told which page is gone: it never reads less in silence.
     let_grace_pass(archive)
-    assert sweep(archive).pages == len(pages)
+    assert sweep(archive.log).pages == len(pages)
     with pytest.raises(PageMissingError, match="is not in the page archive") as caught:
         events_of(archive, pages)
     assert any(page.key in caught.value.message for page in pages)
@@ -215,16 +216,16 @@ def test_replaced_pages_go_after_the_grace_period(
 ) -> None:
     log.cuts(4)
     old = files_of(archive)
-    size = archive_stats(archive).bytes
-    compact(spark, archive, log.folded)
-    assert sweep(archive) == (0, 0)
+    size = log_stats(archive.log).bytes
+    compact(spark, archive.log, log.folded)
+    assert sweep(archive.log) == (0, 0)
     let_grace_pass(archive)
-    assert sweep(archive, dry_run=True) == (len(old), size)
+    assert sweep(archive.log, dry_run=True) == (len(old), size)
     assert files_of(archive) > old
-    assert sweep(archive, limit=3).pages == 3
-    assert sweep(archive).pages == len(old) - 3
-    assert files_of(archive) == {page.key for page in archive.index.pages()}
-    assert archive_stats(archive).replaced_pages == 0
+    assert sweep(archive.log, limit=3).pages == 3
+    assert sweep(archive.log).pages == len(old) - 3
+    assert files_of(archive) == {page.key for page in archive.log.table.pages()}
+    assert log_stats(archive.log).replaced_pages == 0
     require_rows(log)
 
 
@@ -234,18 +235,18 @@ def test_of_rival_compactions_one_wins_and_the_other_changes_nothing(
     for _ in range(10):
         log.cuts(3)
         before = events_of(archive)
-        [group] = plan(archive, log.folded)
+        [group] = plan(archive.log, log.folded)
         with ThreadPoolExecutor(3) as pool:
             answers = list(
                 pool.map(
-                    lambda group: merge_group(archive.index, archive.store, group, TARGET),
+                    lambda group: merge_group(archive.log, group),
                     [group] * 3,
                 )
             )
         assert sorted(len(pages) for pages in answers) == [0, 0, 1]
         assert events_of(archive) == before
     assert verify_log(archive).faults == []
-    replaced_and_live = archive_stats(archive)
+    replaced_and_live = log_stats(archive.log)
     assert len(files_of(archive)) == replaced_and_live.pages + replaced_and_live.replaced_pages
 
 
@@ -253,11 +254,11 @@ def test_a_group_with_a_page_that_was_replaced_changes_nothing(
     archive: PageArchive, log: WrittenLog
 ) -> None:
     log.cuts(6)
-    [group] = plan(archive, log.folded)
+    [group] = plan(archive.log, log.folded)
     part = CompactionGroup(group.pages[:4])
-    assert merge_group(archive.index, archive.store, part, TARGET)
+    assert merge_group(archive.log, part)
     before = files_of(archive), pages_of(archive)
-    assert merge_group(archive.index, archive.store, group, TARGET) == []
+    assert merge_group(archive.log, group) == []
     assert (files_of(archive), pages_of(archive)) == before
 
 
@@ -275,7 +276,7 @@ def test_damage_is_reported_and_never_merged_while_other_groups_go_on(
     [failure] = account.failures
     assert f"{damaged.key} in the page archive" in failure
     assert "damaged" in failure
-    assert archive.index.live([page.page_id for page in first.pages]) == {
+    assert archive.log.table.live([page.page_id for page in first.pages]) == {
         page.page_id for page in first.pages
     }
 
@@ -285,9 +286,9 @@ def test_a_merge_that_would_lose_an_event_is_refused(
 ) -> None:
     log.cuts(3)
     before = pages_of(archive)
-    [group] = plan(archive, log.folded)
+    [group] = plan(archive.log, log.folded)
     read = merge._by_bucket
     monkeypatch.setattr(merge, "_by_bucket", lambda *pages: islice(read(*pages), 1))
     with pytest.raises(UnequalMergeError, match="Merging"):
-        merge_group(archive.index, archive.store, group, TARGET)
+        merge_group(archive.log, group)
     assert pages_of(archive) == before

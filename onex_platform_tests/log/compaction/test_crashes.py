@@ -5,24 +5,24 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import address_variables
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction.compact import plan, sweep
 from onex_platform.log.compaction.merge import merge_group
-from onex_platform.log.stats import archive_stats
-from onex_platform.log.verify.orphans import delete_orphans, find_orphans
-from onex_platform.log.verify.verification import verify_log, verify_pages
+from onex_platform.log.stats import log_stats
+from onex_platform.log.verify.orphans import delete_orphans
+from onex_platform.log.verify.page_check import verify_pages
 from onex_platform_tests.support.written_logs import (
-    TARGET,
     WrittenLog,
     events_of,
     files_of,
     let_grace_pass,
+    orphans_of,
     require_rows,
 )
 
@@ -39,9 +39,9 @@ from onex_platform.base.settings import load_settings
 faults.arm(sys.argv[1])
 settings = load_settings()
 with open_archive(settings) as archive:
-    for group in plan(archive, int(sys.argv[2])):
-        merge_group(archive.index, archive.store, group, settings.pages.compact_to_bytes)
-    sweep(archive)
+    for group in plan(archive.log, int(sys.argv[2])):
+        merge_group(archive.log, group)
+    sweep(archive.log)
 """
 
 
@@ -62,7 +62,7 @@ def killed(log: WrittenLog, point: str) -> None:
 
 
 def require_whole(log: WrittenLog) -> None:
-    assert verify_log(log.archive).faults == verify_pages(log.archive).faults == []
+    assert verify_log(log.archive).faults == verify_pages(log.archive.log).faults == []
     require_rows(log)
 
 
@@ -79,19 +79,18 @@ def test_a_killed_merge_leaves_the_old_or_the_new_set_and_is_completed_by_the_ne
     archive: PageArchive, log: WrittenLog, point: str, merged: bool, orphans: int
 ) -> None:
     log.cuts(4)
-    before, old = events_of(archive), archive_stats(archive).pages
+    before, old = events_of(archive), log_stats(archive.log).pages
     killed(log, point)
     require_whole(log)
     assert events_of(archive) == before
-    assert archive_stats(archive).pages == (1 if merged else old)
-    for group in plan(archive, log.folded):
-        assert merge_group(archive.index, archive.store, group, TARGET)
-    assert archive_stats(archive).pages == 1
+    assert log_stats(archive.log).pages == (1 if merged else old)
+    for group in plan(archive.log, log.folded):
+        assert merge_group(archive.log, group)
+    assert log_stats(archive.log).pages == 1
     let_grace_pass(archive)
-    assert sweep(archive).pages == old
-    later = datetime.now(UTC) + timedelta(hours=2)
-    assert delete_orphans(archive, find_orphans(archive, log.folded, later)) == orphans
-    assert files_of(archive) == {page.key for page in archive.index.pages()}
+    assert sweep(archive.log).pages == old
+    assert delete_orphans(archive.log, orphans_of(archive, log.folded)) == orphans
+    assert files_of(archive) == {page.key for page in archive.log.table.pages()}
     assert events_of(archive) == before
 
 
@@ -108,12 +107,12 @@ def test_a_killed_sweep_is_completed_by_the_next(
     archive: PageArchive, log: WrittenLog, point: str
 ) -> None:
     log.cuts(4)
-    [group] = plan(archive, log.folded)
-    assert merge_group(archive.index, archive.store, group, TARGET)
+    [group] = plan(archive.log, log.folded)
+    assert merge_group(archive.log, group)
     let_grace_pass(archive)
     killed(log, point)
     require_whole(log)
-    sweep(archive)
-    assert archive_stats(archive).replaced_pages == 0
-    assert files_of(archive) == {page.key for page in archive.index.pages()}
+    sweep(archive.log)
+    assert log_stats(archive.log).replaced_pages == 0
+    assert files_of(archive) == {page.key for page in archive.log.table.pages()}
     require_whole(log)

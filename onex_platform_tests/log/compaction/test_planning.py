@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onex_platform.domain.order import moment_of, position_at
-from onex_platform.ingest.index import PageEntry
 from onex_platform.log.compaction.planning import CompactionGroup, plan_compaction
+from onex_platform.log.page_table import PageEntry
 from onex_platform.log.replay import overlapping
 from onex_platform_tests.support.events import at
 
@@ -29,7 +29,7 @@ def page(start: float, end: float | None = None, size: int = 10) -> PageEntry:
         min_position=first,
         max_position=last,
         event_count=size,
-        entered=size,
+        counters={},
         encoded_bytes=size,
         checksum="",
     )
@@ -43,7 +43,15 @@ def groups(pages: Sequence[PageEntry], below: int | datetime = TOMORROW) -> list
     if isinstance(below, datetime):
         below = position_at(below)
     ordered = sorted(pages, key=lambda p: p.span)
-    return list(plan_compaction(ordered, below=below, small_bytes=SMALL, target_bytes=TARGET))
+    return list(
+        plan_compaction(
+            ordered,
+            below=below,
+            today=moment_of(below).date(),
+            small_bytes=SMALL,
+            target_bytes=TARGET,
+        )
+    )
 
 
 def test_neighbours_are_merged_towards_the_target() -> None:

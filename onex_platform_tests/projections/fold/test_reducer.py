@@ -19,7 +19,7 @@ from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.states import EnumNodeType
 from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.ingest.index import CutAccount
+from onex_platform.ingest.cuts.committed_cuts import CutAccount
 from onex_platform.log.compaction import compact
 from onex_platform.projections.fold.reducer import FoldedBatch, fold_log
 from onex_platform.projections.fold.refold import folded_to
@@ -61,9 +61,9 @@ def agree_on_spark(
         assert log_of(archive) == log_in(archive, expected)
         if replays_before:
             assert folded_on_spark(spark, archive, partitions) == rows
-        before = sum(1 for _ in archive.index.pages())
-        compact.compact(spark, archive, folded_to(archive))
-        assert sum(1 for _ in archive.index.pages()) == 1 <= before
+        before = sum(1 for _ in archive.log.table.pages())
+        compact.compact(spark, archive.log, folded_to(archive))
+        assert sum(1 for _ in archive.log.table.pages()) == 1 <= before
         assert log_of(archive) == log_in(archive, expected)
         assert folded_on_spark(spark, archive, partitions) == rows
 

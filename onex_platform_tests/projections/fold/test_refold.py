@@ -147,9 +147,9 @@ def test_two_hundred_partitions_and_a_compacted_log_give_the_same_rows(
     enter_folded_log(archive, fleet_log, range(0, len(fleet_log), 500))
     expected = replay(fleet_log)
     assert folded_on_spark(spark, archive, 200) == expected
-    before = sum(1 for _ in archive.index.pages())
-    compact.compact(spark, archive, folded_to(archive))
-    assert sum(1 for _ in archive.index.pages()) < before
+    before = sum(1 for _ in archive.log.table.pages())
+    compact.compact(spark, archive.log, folded_to(archive))
+    assert sum(1 for _ in archive.log.table.pages()) < before
     assert log_of(archive) == fleet_log
     assert folded_on_spark(spark, archive, 7) == expected
 
@@ -181,7 +181,7 @@ def test_missing_and_damaged_pages_are_named_with_their_range(
     spark: SparkSession, archive: PageArchive, fleet_log: list[LogEvent], on_spark: bool
 ) -> None:
     enter_folded_log(archive, fleet_log, range(0, len(fleet_log), 1000))
-    first, second, *_ = archive.index.pages()
+    first, second, *_ = archive.log.table.pages()
     archive.store.delete(first.key)
     data = archive.store.read(second.key)
     archive.store.delete(second.key)

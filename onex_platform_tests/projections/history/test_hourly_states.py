@@ -95,7 +95,7 @@ def test_an_hour_is_an_earlier_one_and_the_events_between(
     first, *_, last = hours_of(log)
     write_hour(spark, archive, first)
     # Without the pages of the first hour, only its stored state can tell what they said.
-    for page in archive.index.pages(0, position_at(first + HOUR)):
+    for page in archive.log.table.pages(0, position_at(first + HOUR)):
         if page.metadata.max_position < position_at(first + HOUR):
             archive.store.delete(page.key)
     write_hour(spark, archive, last)

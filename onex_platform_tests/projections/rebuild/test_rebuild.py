@@ -273,7 +273,7 @@ def test_a_lost_table_comes_back_from_the_log(spark: SparkSession, live: PageArc
 def test_nothing_is_swapped_behind_a_damaged_page(spark: SparkSession, live: PageArchive) -> None:
     damage(live)
     before = physical(live, *LIVE_TABLES)
-    page = next(iter(live.index.pages()))
+    page = next(iter(live.log.table.pages()))
     live.store.delete(page.key)
     with pytest.raises(DamagedLogError, match=page.key), open_rebuild(spark, live):
         pass
@@ -284,7 +284,7 @@ def test_nothing_is_swapped_if_the_index_has_lost_a_page(
     spark: SparkSession, live: PageArchive
 ) -> None:
     before = physical(live, *LIVE_TABLES)
-    page = next(iter(live.index.pages()))
+    page = next(iter(live.log.table.pages()))
     execute(live, "DELETE FROM pages WHERE page_id = %s", page.metadata.page_id)
     with open_rebuild(spark, live) as rebuild, pytest.raises(RebuildRefusedError):
         rebuild.swap()
@@ -333,29 +333,29 @@ def test_pages_that_a_running_rebuild_may_read_outlive_the_grace_period(
 ) -> None:
     def hours_pass(hours: int) -> None:
         execute(live, "UPDATE pages SET replaced_at = replaced_at - %s * interval '1h'", hours)
-        execute(live, "UPDATE rebuilds SET started_at = started_at - %s * interval '1h'", hours)
+        execute(live, "UPDATE log_pins SET pinned_at = pinned_at - %s * interval '1h'", hours)
 
     def replace_pages() -> list[str]:
         """Put a twin in the place of every page, as compaction puts merged ones."""
-        pages, twins = list(live.index.pages()), []
+        pages, twins = list(live.log.table.pages()), []
         for page in pages:
             twin = page.metadata.model_copy(update={"page_id": uuid4()})
             live.store.create(page_key(twin), live.store.read(page.key))
             twins.append(page._replace(metadata=twin, key=page_key(twin)))
-        assert live.index.replace([page.metadata.page_id for page in pages], twins)
+        assert live.log.table.replace([page.metadata.page_id for page in pages], twins)
         return [page.key for page in pages]
 
     with open_rebuild(spark, live) as rebuild:
         hours_pass(1)
         old = replace_pages()
         hours_pass(24)
-        assert sweep(live).pages == 0
+        assert sweep(live.log).pages == 0
         assert [live.store.read(key) for key in old]
         assert rebuild.swap().equal == NODES
         # One that died keeps nothing: nobody holds its lock.
-        execute(live, "UPDATE rebuilds SET rebuild_id = %s", uuid4())
-        assert sweep(live, dry_run=True).pages == len(old)
-    assert sweep(live).pages == len(old)
+        execute(live, "UPDATE log_pins SET pin_id = %s", uuid4())
+        assert sweep(live.log, dry_run=True).pages == len(old)
+    assert sweep(live.log).pages == len(old)
 
 
 def test_the_proof_finds_every_damage_and_changes_nothing(

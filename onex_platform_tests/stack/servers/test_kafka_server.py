@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from onex_platform.stack import kafka_server
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.progress import silent
+from onex_platform.stack.servers import kafka_server
 from onex_platform_tests.stack.conftest import NewStack
 
 pytestmark = pytest.mark.servers

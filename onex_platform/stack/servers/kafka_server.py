@@ -20,7 +20,7 @@ from onex_platform.stack.jars import BROKER, jar_files
 from onex_platform.stack.machine import find_java, java_environment
 from onex_platform.stack.ports import LOOPBACK
 from onex_platform.stack.progress import Report, silent
-from onex_platform.stack.server import Server
+from onex_platform.stack.servers.server import Server
 
 _SINGLE_NODE = {
     "process.roles": "broker,controller",

@@ -1,81 +1,39 @@
-"""Proof that the log is whole: nothing missing, nothing twice, every byte as it was written.
+"""Proof that the log is whole: nothing missing and nothing twice.
 
-`verify_log` asks the index alone: every offset of every input partition is accounted for once, and
-every cut's events are in pages. `verify_pages` asks the store: every page lies there, and has the
-bytes that it was written with.
-
-Both cost what they look at. A recent stretch and a sample cost the same however long the log is;
-the whole takes its time, and Spark reads the pages.
+It asks the tables alone: every offset of every input partition is accounted for once, and every
+cut's events are in pages. A recent stretch costs the same however long the log is; the whole takes
+its time. Whether the pages are in the store, `log.verify.page_check` proves.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
+from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from onex_platform.base.settings import Settings
 from onex_platform.domain.order import position_at
-from onex_platform.engines.postgres.database import fetch_one, lift_statement_limit, open_database
+from onex_platform.engines.postgres.database import fetch_one, lift_statement_limit
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cuts.committed_cuts import BEGINNING
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, OffsetRange
-from onex_platform.ingest.cuts.cut_job import ArrowTask, spark_type
-from onex_platform.ingest.index import BEGINNING, PageEntry, PageIndex, span_text
+from onex_platform.ingest.registration_pages import EnumPageReason, entered
+from onex_platform.log.page_layout import PageMetadata
+from onex_platform.log.page_table import PageEntry
 from onex_platform.log.replay import overlapping
-from onex_platform.log.store import (
-    PageDamagedError,
-    PageMissingError,
-    PageStore,
-    concurrently,
-)
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-class EnumLogFault(StrEnum):
-    """What can be wrong with a log."""
-
-    GAP = "gap"  # offsets, or a cut's events, that are in no page
-    OVERLAP = "overlap"  # offsets read twice, cuts across each other, more events than were read
-    MISSING = "missing"  # a page that is not in the store
-    DAMAGED = "damaged"  # a page with other bytes than were written
-
-
-class LogFault(NamedTuple):
-    """One thing that is wrong, named with its range."""
-
-    fault: EnumLogFault
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.fault}  {self.sentence}"
+from onex_platform.log.verify.page_check import EnumLogFault, LogFault
 
 
 @dataclass(slots=True)
 class LogAccount:
-    """What the index says of cuts and offsets."""
+    """What the tables say of cuts and offsets."""
 
     cuts: int = 0
     offsets: int = 0  # read, or accepted as lost
     lost_offsets: int = 0
     restarts: int = 0  # how often a partition's offsets began anew; what was lost, nobody knows
     events: int = 0
-    faults: list[LogFault] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class PagesAccount:
-    """What the store has of the pages that the index names, as far as they were read."""
-
-    checked_pages: int = 0
-    checked_bytes: int = 0
     faults: list[LogFault] = field(default_factory=list)
 
 
@@ -100,102 +58,6 @@ def verify_log(archive: PageArchive, since: datetime | None = None) -> LogAccoun
     return account
 
 
-def verify_pages(
-    archive: PageArchive, sample: int | None = None, spark: SparkSession | None = None
-) -> PagesAccount:
-    """Whether every page is in the store as it was written; with `sample`, so many by chance.
-
-    All of them are read on Spark or, without it, by this process.
-    """
-    if sample is not None:
-        found = _read_pages(archive.store, archive.index.sample(sample))
-    elif spark is None:
-        found = _read_pages(archive.store, archive.index.entries_by_id(0, 1))
-    else:
-        job = _PagesJob(archive.settings, archive.domain, archive.store.url, archive.buckets)
-        tasks = spark.range(0, job.parts, 1, job.parts)
-        readings = tasks.mapInArrow(_reader(job), spark_type(_READING))
-        found = (_Reading(*row) for row in readings.collect())
-    account = PagesAccount()
-    suspects: dict[UUID, LogFault] = {}
-    for reading in found:
-        account.checked_pages += reading.pages
-        account.checked_bytes += reading.bytes
-        if reading.fault is not None:
-            fault = EnumLogFault(reading.fault)
-            suspects[UUID(reading.page_id)] = LogFault(fault, f"{reading.whereabouts} is {fault}.")
-    # A page that was replaced and swept while this went on is no longer part of the log.
-    live = archive.index.live(list(suspects))
-    account.faults += [fault for page_id, fault in suspects.items() if page_id in live]
-    return account
-
-
-class _Reading(NamedTuple):
-    """A page with a fault, or so many without."""
-
-    pages: int
-    bytes: int
-    page_id: str | None = None
-    whereabouts: str | None = None
-    fault: str | None = None
-
-
-_READING = pa.schema(
-    [
-        pa.field("pages", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("page_id", pa.string()),
-        pa.field("whereabouts", pa.string()),
-        pa.field("fault", pa.string()),
-    ]
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _PagesJob:
-    """What the tasks that read all pages need to know; it travels to the workers."""
-
-    settings: Settings
-    domain: str
-    store_url: str
-    parts: int
-
-
-def _reader(job: _PagesJob) -> ArrowTask:
-    """Each task asks the index for its part: the driver has none of the list."""
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with open_database(job.settings) as database:
-            index, store = PageIndex(database, job.domain), PageStore(job.store_url)
-            for batch in batches:
-                for part in batch.column(0).to_pylist():
-                    readings = _read_pages(store, index.entries_by_id(part, job.parts))
-                    rows = [reading._asdict() for reading in readings]
-                    yield pa.RecordBatch.from_pylist(rows, _READING)
-
-    return read
-
-
-def _read_pages(store: PageStore, pages: Iterable[PageEntry]) -> Iterator[_Reading]:
-    def read(page: PageEntry) -> _Reading:
-        try:
-            store.read_whole(page.key, page.checksum)
-        except (PageMissingError, PageDamagedError) as error:
-            missing = isinstance(error, PageMissingError)
-            fault = EnumLogFault.MISSING if missing else EnumLogFault.DAMAGED
-            return _Reading(1, page.encoded_bytes, str(page.page_id), page.whereabouts, fault)
-        return _Reading(1, page.encoded_bytes)
-
-    sound_pages = sound_bytes = 0
-    for reading in concurrently(read, pages):
-        if reading.fault is None:
-            sound_pages += 1
-            sound_bytes += reading.bytes
-        else:
-            yield reading
-    yield _Reading(sound_pages, sound_bytes)
-
-
 def _cut_faults(archive: PageArchive, since: datetime | None) -> Iterator[LogFault]:
     """A cut ends before the next one begins, the last one at the head or before it."""
     with archive.database.transaction() as cursor:
@@ -203,7 +65,8 @@ def _cut_faults(archive: PageArchive, since: datetime | None) -> Iterator[LogFau
             lift_statement_limit(cursor)
         broken = cursor.execute(
             "SELECT * FROM (SELECT instant, lead(closed_before, 1, head)"
-            " OVER (ORDER BY closed_before) AS following FROM log_cuts JOIN logs USING (domain)"
+            " OVER (ORDER BY closed_before) AS following"
+            " FROM log_cuts JOIN log_heads USING (domain)"
             " WHERE domain = %s AND instant > %s) WHERE following < instant ORDER BY instant",
             (archive.domain, since or BEGINNING),
         ).fetchall()
@@ -277,24 +140,24 @@ def _event_faults(
     """Wherever cuts and pages share positions, the cuts archived as many as entered the pages."""
     start = position_at(since or BEGINNING)
     # The head first: below it, neither cuts nor events are added any more.
-    head = archive.index.head()
+    head = archive.cuts.head()
     cuts = archive.database.stream(
         "SELECT closed_before, instant, archived FROM log_cuts"
         " WHERE domain = %(domain)s AND instant <= %(head)s AND instant > %(since)s"
         " ORDER BY closed_before",
         {"domain": archive.domain, "head": head, "since": since or BEGINNING},
     )
-    pages = archive.index.entries(position_at(head), start)
+    pages = archive.log.table.entries(position_at(head), start)
     parts = heapq.merge(_cut_parts(cuts), (_page_part(page, account) for page in pages))
     for group in overlapping(parts, lambda part: (part.first, part.last)):
         if group[0].first < start:  # what reaches across the start may share it with what is before
             continue
         archived = sum(part.archived for part in group)
-        entered = sum(part.entered for part in group)
-        if archived != entered:
-            where = span_text(group[0].first, max(part.last for part in group))
-            fault = EnumLogFault.GAP if entered < archived else EnumLogFault.OVERLAP
-            sentence = f"{archived} events were archived at {where}, {entered} are in pages."
+        found = sum(part.entered for part in group)
+        if archived != found:
+            where = archive.log.layout.describe(group[0].first, max(part.last for part in group))
+            fault = EnumLogFault.GAP if found < archived else EnumLogFault.OVERLAP
+            sentence = f"{archived} events were archived at {where}, {found} are in pages."
             yield LogFault(fault, sentence)
 
 
@@ -306,4 +169,22 @@ def _cut_parts(cuts: Iterable[Any]) -> Iterator[_Part]:
 
 def _page_part(page: PageEntry, account: LogAccount) -> _Part:
     account.events += page.event_count
-    return _Part(*page.span, 0, page.entered)
+    return _Part(*page.span, 0, entered(page))
+
+
+def proof_of_death(archive: PageArchive, folded: int) -> Callable[[PageMetadata], bool]:
+    """Tells of a page that is in no table whether it can still become part of the log; `folded` is
+    the fold's cursor.
+
+    A cut commits only while the head is where the cut began, so its pages are dead once the head is
+    past them; likewise a batch of decided facts, with the fold's cursor.
+    """
+    passed: dict[str, int] = {
+        EnumPageReason.INGEST: position_at(archive.cuts.head()),
+        EnumPageReason.DECISION: folded,
+    }
+
+    def is_dead(page: PageMetadata) -> bool:
+        return page.max_position < passed.get(page.reason, 0)
+
+    return is_dead

@@ -15,7 +15,7 @@ from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.machine import find_java, java_environment, pyspark_folder
 from onex_platform.stack.ports import LOOPBACK
 from onex_platform.stack.progress import Report
-from onex_platform.stack.server import Server
+from onex_platform.stack.servers.server import Server
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

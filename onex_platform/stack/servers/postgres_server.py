@@ -28,7 +28,7 @@ from onex_platform.stack.atomic_files import build_atomically, write_atomically
 from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.ports import LOOPBACK
 from onex_platform.stack.progress import Report
-from onex_platform.stack.server import Server
+from onex_platform.stack.servers.server import Server
 
 USER = "onex"
 PLATFORM_DATABASE = "onex"
