@@ -8,7 +8,7 @@ overdue are found, the medians of wall seconds, and their ratio to the smallest 
 
 - find: walk the scan index to its end, page by page, and join each page with its rows
 - scan: the whole of `scan`: evidence, watch, guard, facts in the inbox
-- idle: `is_due`, by which a loop finds that nothing has passed since
+- idle: `note_watch`, by which a loop finds that nothing has passed since
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import click
 
 from benchmarks.projection_store import scratch_database
 from onex_platform.base.settings import DeadlinesSettings, Settings
-from onex_platform.deadlines import overdue
-from onex_platform.deadlines.scan import is_due, scan
+from onex_platform.deadlines.scan import note_watch, scan
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.projections import overdue
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KIND = EnumEventKind.LIVENESS_EXPIRED
@@ -130,7 +130,7 @@ def measure(registries: list[Registry], overdue_rows: int, rounds: int) -> dict[
             account = scan(registry.archive, NOW)
             seconds["scan"][number].append(time.perf_counter() - started)
             assert (account.expired, account.held) == (overdue_rows, 0), account
-            seconds["idle"][number].append(timed(lambda: is_due(registry.archive, NOW)))  # noqa: B023
+            seconds["idle"][number].append(timed(lambda: note_watch(registry.archive, NOW)))  # noqa: B023
     return {
         name: [statistics.median(series[1:]) for series in columns]
         for name, columns in seconds.items()

@@ -100,7 +100,7 @@ def enter(archive: PageArchive, pages: list[StoredPage]) -> None:
 
 def _write_cut(to: Destination, history: Path, groups: tuple[int, int]) -> list[StoredPage]:
     rules = intake_rules(to.settings, None)
-    topics, read_at = input_topics(), datetime.now(UTC)
+    topics, read_at = input_topics(load_catalogue()), datetime.now(UTC)
     table = pq.ParquetFile(history).read_row_groups(list(range(*groups)))
     admitted = admit_records(table, topics, rules, read_at)
     assert not len(admitted.parked)

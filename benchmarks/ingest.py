@@ -41,7 +41,7 @@ from onex_platform.engines.kafka.clients import (
     produce_all,
 )
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import PageArchive, input_topics, intake_rules, open_archive
+from onex_platform.ingest.archive import PageArchive, intake_rules, open_archive
 from onex_platform.ingest.cuts import cut_job
 from onex_platform.ingest.cuts.consistent_cut import Cut, plan_cut
 from onex_platform.simulate.fleet import Fleet
@@ -161,7 +161,7 @@ def _on_its_way(record: Record) -> KafkaRecord:
 
 def _cut(archive: PageArchive, now: datetime) -> Cut:
     with open_consumer(archive.settings) as consumer:
-        cut = plan_cut(consumer, input_topics(), {}, archive.cuts.head(), now, 10**9)
+        cut = plan_cut(consumer, archive.input_topics(), {}, archive.cuts.head(), now, 10**9)
     assert cut is not None
     return cut
 
@@ -173,7 +173,7 @@ def _job(archive: PageArchive, cut: Cut, now: datetime) -> cut_job.IngestJob:
         store_url=archive.store.url,
         batch_id=uuid4(),
         cut=cut,
-        topics=input_topics(),
+        topics=archive.input_topics(),
         rules=intake_rules(archive.settings, None),
         buckets=archive.buckets,
         read_at=now,

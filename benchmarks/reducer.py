@@ -50,7 +50,7 @@ from benchmarks.histories import (
 from benchmarks.measuring import Figures
 from onex_platform import stack
 from onex_platform.base.settings import PagesSettings, Settings, SparkSettings, load_settings
-from onex_platform.domain.batch import replay
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, open_archive

@@ -47,6 +47,7 @@ from onex_platform.snapshots.publish.topic_setup import layout_of
 from onex_platform.snapshots.read.cache import SnapshotCache
 from onex_platform.snapshots.snapshot_records import VERSION_HEADER
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.topics.catalogue import load_catalogue
 
 ACTIVE_SHARE = 0.9
 
@@ -173,7 +174,7 @@ def filled_topic(entities: int) -> Iterator[tuple[Settings, str]]:
         with stack.running(own, services=["kafka"]) as settings:
             config = ModelSnapshotTopicConfig.development()
             with open_admin(settings) as admin:
-                create(admin, [layout_of(config, settings)])
+                create(admin, [layout_of(settings, load_catalogue(), config)])
             fill(settings, config.topic, entities)
             yield settings, config.topic
 

@@ -49,13 +49,15 @@ from onex_platform.engines.kafka.topic_admin import create
 from onex_platform.engines.kafka.transactions import BULK_IN_TRANSACTIONS, Outgoing
 from onex_platform.engines.postgres.database import Database, copy_rows, open_engine, streamed
 from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.projections.snapshot_rows import read_rows_after
 from onex_platform.projections.write.projector import ProjectorRegistration
 from onex_platform.snapshots.publish.relay import open_relay
 from onex_platform.snapshots.publish.republish import publish_everything
 from onex_platform.snapshots.publish.topic_setup import layout_of
 from onex_platform.snapshots.publish.writer import Publication
-from onex_platform.snapshots.snapshot_records import read_rows_after, to_messages
+from onex_platform.snapshots.snapshot_records import to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.topics.catalogue import load_catalogue
 
 SINGLE_MESSAGES = 2000
 # What librdkafka does if nobody tells it otherwise.
@@ -94,7 +96,7 @@ def new_topic(settings: Settings) -> ModelSnapshotTopicConfig:
     }
     config = config.model_copy(update=changes)
     with open_admin(settings) as admin:
-        create(admin, [layout_of(config, settings)])
+        create(admin, [layout_of(settings, load_catalogue(), config)])
     return config
 
 
@@ -163,7 +165,7 @@ class Publishing:
             with streamed(publication.cursor, "SELECT key, version, value FROM ready", {}) as rows:
                 publication.send(rows)
 
-        with open_relay(self.settings, config, database=self.database) as relay:
+        with open_relay(self.settings, load_catalogue(), config, database=self.database) as relay:
             relay.writer.exclusively(lambda publication: None)
             return seconds(lambda: relay.writer.exclusively(send))
 
@@ -180,7 +182,7 @@ class Publishing:
             return Taken(taken.wall * share, taken.computed * share)
 
     def from_rows(self, config: ModelSnapshotTopicConfig) -> Taken:
-        with open_relay(self.settings, config, database=self.database) as relay:
+        with open_relay(self.settings, load_catalogue(), config, database=self.database) as relay:
             relay.writer.exclusively(
                 lambda publication: None
             )  # opens the producer, as bare has it open
@@ -193,7 +195,7 @@ class Publishing:
             " SELECT domain, 'snapshot', entity_id, row_version FROM registration_projections",
             "VACUUM ANALYZE outbox",
         )
-        with open_relay(self.settings, config, database=self.database) as relay:
+        with open_relay(self.settings, load_catalogue(), config, database=self.database) as relay:
             relay.writer.exclusively(lambda publication: None)
             taken = seconds(relay.publish_pending)
         assert relay.publish_pending().published == 0

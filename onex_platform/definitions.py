@@ -43,7 +43,7 @@ def build_definitions(
         "settings": settings,
         "presence": engines.presence,
         "spark": engines.spark_resource(stack.spark_jars),
-        "archive": pages.archive,
+        "archive": pages.archive_resource(catalogue),
     }
     return dg.Definitions.merge(
         dg.Definitions(

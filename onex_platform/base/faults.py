@@ -1,6 +1,7 @@
-"""Named effects: where a test can let an accident happen, to see what the next run makes of it.
+"""Crash points: where a test can let an accident happen, to see what the next run makes of it.
 
-In production `effect` only marks where something outside this process changes.
+In production `effect` only marks where something outside this process changes. All points stand in
+one table, so that a crash test, or whoever breaks a stack on purpose, can list them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,69 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
+
+from onex_platform.base.errors import ConfigurationError
+
+
+class CrashPoint(NamedTuple):
+    """An effect by name: the station whose code has it, and what changes there."""
+
+    name: str
+    station: str
+    effect: str
+
+
+_POINTS = {
+    name: CrashPoint(name, station, effect)
+    for name, station, effect in (
+        ("leases.claim", "engines", "A run's claim to a lease is entered."),
+        ("leases.take", "engines", "A claimed lease is taken."),
+        ("leases.end", "engines", "A lease is given back."),
+        ("ingest.write_pages", "ingest", "Tasks write the pages of a cut to the store."),
+        ("ingest.commit_cut", "ingest", "A cut enters the log: pages, offsets, positions."),
+        ("ingest.drop_pages", "ingest", "The pages of a cut that was given up are deleted."),
+        ("compact.write_pages", "log", "A task writes merged pages to the store."),
+        ("compact.replace_pages", "log", "Merged pages take the place of the old ones."),
+        ("sweep.delete_files", "log", "Files of replaced pages are deleted."),
+        ("sweep.forget_pages", "log", "Replaced pages are removed from the index."),
+        ("reduce.hand_over", "projections", "Tasks stage what they folded."),
+        ("reduce.commit_batch", "projections", "A folded batch enters the projection."),
+        ("set_aside.mark", "projections", "Nodes whose events can't be folded are marked."),
+        ("set_aside.alert", "projections", "Marked nodes are told of, as events."),
+        ("set_aside.mark_alert", "projections", "Marked nodes are noted as told of."),
+        ("rebuild.begin", "projections", "A rebuild is entered, with an empty side table."),
+        ("rebuild.fold", "projections", "Tasks fold the log into the side table."),
+        ("rebuild.catch_up", "projections", "The side table catches up with the live rows."),
+        ("rebuild.last_catch_up", "projections", "It does so again, with the fold's lock held."),
+        ("rebuild.write_rows", "projections", "The side table's rows become the live ones."),
+        ("rebuild.release", "projections", "Nodes that fold again are no longer set aside."),
+        ("rebuild.swap", "projections", "The swap is committed."),
+        ("rebuild.discard", "projections", "A rebuild and its side table are removed."),
+        ("history.write_files", "projections", "The files of an hour's states are written."),
+        ("history.commit_hour", "projections", "An hour's new files take the old ones' place."),
+        ("history.delete_files", "projections", "Files that no hour names are deleted."),
+        ("deadlines.watch", "deadlines", "The scan notes since when it watches the clock."),
+        ("deadlines.in_vain", "deadlines", "A scan that could not see the input is noted."),
+        ("deadlines.declare", "deadlines", "Timeout facts enter the inbox."),
+        ("deadlines.close", "deadlines", "Holds are opened, counted and closed."),
+        ("deadlines.override", "deadlines", "An operator's order to expire is entered."),
+        ("expiry_hold.alert", "deadlines", "Holds are told of, as events."),
+        ("deadlines.mark_alert", "deadlines", "Holds are noted as told of."),
+        ("snapshots.send", "snapshots", "Snapshots and tombstones are sent."),
+        ("snapshots.mark", "snapshots", "Entries of snapshots that were sent leave the outbox."),
+        ("snapshots.queue_repairs", "snapshots", "The sweep queues what the topic lacks."),
+        ("events.send", "snapshots", "The registry's own events are sent."),
+        ("events.mark", "snapshots", "Entries of events that were sent leave the outbox."),
+        ("held_publication.alert", "snapshots", "Nodes with a refused event are told of."),
+        ("held_publication.mark_alert", "snapshots", "Such nodes are noted as told of."),
+    )
+}
+
+
+def points() -> tuple[CrashPoint, ...]:
+    """All crash points, in the order of the data."""
+    return tuple(_POINTS.values())
 
 
 def _die() -> None:
@@ -18,20 +82,33 @@ def _die() -> None:
 _armed: dict[str, Callable[[], None]] = {}
 
 
-def arm(point: str, accident: Callable[[], None] = _die) -> None:
+def arm(moment: str, accident: Callable[[], None] = _die) -> None:
     """Let an accident happen, once, at `before:NAME` or `after:NAME`; by default this process dies,
     at once and by SIGKILL."""
-    _armed[point] = accident
+    when, _, name = moment.partition(":")
+    if when not in ("before", "after"):
+        raise ConfigurationError(f"moment={moment!r} is neither before:NAME nor after:NAME.")
+    _require_known(name)
+    _armed[moment] = accident
 
 
 @contextmanager
 def effect(name: str) -> Iterator[None]:
-    """Mark an effect by a name that a test can arm."""
+    """Mark an effect by the name of its crash point, which a test can arm."""
+    _require_known(name)
     _pass(f"before:{name}")
     yield
     _pass(f"after:{name}")
 
 
-def _pass(point: str) -> None:
-    if accident := _armed.pop(point, None):
+def _require_known(name: str) -> None:
+    if name not in _POINTS:
+        raise ConfigurationError(
+            f"name={name!r} is no crash point.",
+            hint="onex_platform.base.faults.points() lists them; enter a new one there.",
+        )
+
+
+def _pass(moment: str) -> None:
+    if accident := _armed.pop(moment, None):
         accident()

@@ -97,7 +97,7 @@ def _prepare_topics(settings: Settings) -> Positions:
 
 def _play(settings: Settings, plan: FleetPlan) -> PlayReport:
     _say(f"Playing {plan.nodes} nodes for {plan.duration.total_seconds():g} s")
-    played = play_to_kafka(settings, plan)
+    played = play_to_kafka(settings, load_catalogue(), plan)
     if played.interrupted:
         raise KeyboardInterrupt
     return played

@@ -22,7 +22,7 @@ from onex_platform.log.stats import log_stats
 from onex_platform.log.verify import orphans
 from onex_platform.log.verify.page_check import PagesAccount, verify_pages
 from onex_platform.projections.fold.checkpoint import fold_position
-from onex_platform.projections.reconciliation import accounted_to
+from onex_platform.projections.reconciliation import look, settle
 from onex_platform.stack import attach
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -40,7 +40,7 @@ def stats_command(as_json: bool) -> None:
     """Count pages, bytes and events, and say how far the log reaches."""
     with _archive("postgres") as archive:
         numbers = asdict(log_stats(archive.log)) | {"head": archive.cuts.head()}
-        groups = compact.plan(archive.log, accounted_to(archive))
+        groups = compact.plan(archive.log, look(archive).right_to)
         numbers["mergeable_pages"] = sum(len(group.pages) for group in groups)
     _show(numbers, as_json)
 
@@ -61,12 +61,13 @@ def compact_command(dry_run: bool, limit: int) -> None:
     """
     with _archive("postgres") as archive:
         if dry_run:
-            for group in compact.plan(archive.log, accounted_to(archive), limit):
+            for group in compact.plan(archive.log, look(archive).right_to, limit):
                 click.echo(f"would merge  {group}, {archive.log.layout.describe(*group.span)}")
             return
         # Merging reads pages only: none of Spark's connectors is needed.
         with open_session(archive.settings, []) as spark:
-            account = compact.compact(spark, archive.log, accounted_to(archive), limit)
+            below = settle(archive, look(archive))
+            account = compact.compact(spark, archive.log, below, limit)
     _show({name: value for name, value in asdict(account).items() if name != "failures"})
     for failure in account.failures:
         click.echo(f"failed  {failure}")

@@ -131,7 +131,7 @@ def kafka_command(registry: bool | None, as_json: bool, **options: Any) -> None:
         registry = not settings.registration.decider_enabled
     plan = _plan(settings, registry=registry, **options)
     with _progress("playing") as watch:
-        report = play_to_kafka(settings, plan, watch)
+        report = play_to_kafka(settings, load_catalogue(), plan, watch)
     _echo_summary(report.summary, as_json)
     if report.interrupted:
         raise click.Abort

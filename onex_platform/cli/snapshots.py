@@ -23,6 +23,7 @@ from onex_platform.snapshots.publish.republish import rebuild_topic
 from onex_platform.snapshots.publish.topic_setup import ensure_topic
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack import attach
+from onex_platform.topics.catalogue import load_catalogue
 
 _SHOWN = 20
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
@@ -83,7 +84,7 @@ def show_command(node: str, tenant: str | None) -> None:
     """Show what the topic says of a NODE, as JSON; exit code 1 if it says nothing."""
     with _relay() as relay:
         publisher = SnapshotPublisherRegistration(
-            relay.settings, relay.database, relay.writer.config
+            relay.settings, relay.database, relay.catalogue, relay.writer.config
         )
         found = publisher.get_latest_snapshot(entity_of(relay.settings, node, tenant))
     if found is None:
@@ -138,7 +139,7 @@ def topic_command(dry_run: bool) -> None:
     """Create the snapshot topic, or alter what differs from contract and SNAPSHOT_ variables."""
     settings = attach(load_settings(), services=["kafka"])
     config = ModelSnapshotTopicConfig.default(settings.environment)
-    changes = ensure_topic(settings, config, dry_run=dry_run)
+    changes = ensure_topic(settings, load_catalogue(), config, dry_run=dry_run)
     click.echo(f"{'would be ' if dry_run else ''}{changes}  {config.topic}")
 
 
@@ -172,7 +173,8 @@ def _say_progress(records: int) -> None:
 
 @contextmanager
 def _relay() -> Iterator[OutboxRelay]:
-    with open_relay(attach(load_settings(), services=["postgres", "kafka"])) as relay:
+    settings = attach(load_settings(), services=["postgres", "kafka"])
+    with open_relay(settings, load_catalogue()) as relay:
         yield relay
 
 

@@ -19,7 +19,8 @@ def alert_of_holds(archive: PageArchive, now: datetime) -> int:
     the same event id. A broker that does not answer fails no scan: the next one tries again.
     """
     untold = holds(archive, "untold")
-    told = tell(archive.settings, "expiry_hold", [_alarm(hold) for hold in untold])
+    alarms = [_alarm(hold) for hold in untold]
+    told = tell(archive.settings, archive.catalogue, "expiry_hold", "expiry_hold.alert", alarms)
     if told:
         with effect("deadlines.mark_alert"), writing(archive) as cursor:
             cursor.execute(

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from onex_platform.base.settings import Settings
+from onex_platform.checks import Number, Verdict
 from onex_platform.deadlines.scan import ScanAccount, scan
 from onex_platform.deadlines.scan_state import flapping, holds
 from onex_platform.engines.kafka.broker_clock import broker_clock
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.checks import Number, Verdict
 
 CLOCK_AHEAD = "broker clock ahead by seconds"
 _SKEW_OF_GRACE = 0.1

@@ -7,7 +7,7 @@ import dagster as dg
 from onex_platform import wiring
 from onex_platform.deadlines.checks import account_numbers
 from onex_platform.deadlines.checks import no_overdue_without_fact as judge_overdue
-from onex_platform.deadlines.scan import is_due, scan
+from onex_platform.deadlines.scan import note_watch, scan
 from onex_platform.deadlines.scan_state import flapping, holds
 from onex_platform.ingest.archive import PageArchive
 
@@ -65,7 +65,7 @@ def scan_when_overdue(
 ) -> dg.RunRequest | dg.SkipReason:
     """Keep the watch, and start a scan when a deadline has passed and no draining run scans."""
     # A draining run looks as well, but not while it starts, nor during a long fold.
-    due = is_due(archive, datetime.now(UTC))
+    due = note_watch(archive, datetime.now(UTC))
     if reason := wiring.drained_by(context.instance, archive):
         return dg.SkipReason(f"{reason} It scans the deadlines.")
     if reason := wiring.reason_to_wait(context.instance, archive, scan_deadlines.name):

@@ -19,24 +19,16 @@ from onex_platform.deadlines.guard_rules import GuardPolicy, Hold
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
 from onex_platform.engines.postgres.database import Cursor, fetch_one
+from onex_platform.projections import overdue
 
-_COUNT_ACTIVE = """
-    SELECT count(*) AS active FROM (
-        SELECT FROM registration_projections
-        WHERE domain = %(domain)s AND tenant = %(tenant)s
-            AND current_state = 'active' AND deregistered_at IS NULL
-        LIMIT %(most)s
-    ) AS counted"""
 # Those of the window that are not active any more belonged to the fleet when the window began.
-_RECENT = """
+_RECENT = f"""
     SELECT
         count(*) AS recent,
-        count(*) FILTER (
-            WHERE p.current_state IS DISTINCT FROM 'active' OR p.deregistered_at IS NOT NULL
-        ) AS gone
-    FROM declared_expiries AS d LEFT JOIN registration_projections AS p USING (entity_id, domain)
+        count(*) FILTER (WHERE NOT {overdue.IS_ACTIVE.format(table="d")}) AS gone
+    FROM declared_expiries AS d
     WHERE d.domain = %(domain)s AND d.tenant = %(tenant)s AND d.guarded
-        AND d.declared_at > %(since)s"""
+        AND d.declared_at > %(since)s"""  # noqa: S608 - constant parts
 _STANDING = """
     SELECT
         EXISTS (
@@ -73,7 +65,10 @@ class _Tenant:
 
 
 class ExpiryGuard:
-    """Lets expiries pass up to each tenant's limit, for one scan; holds begin and end with it."""
+    """Lets expiries pass up to each tenant's limit, for one scan; holds begin and end with it.
+
+    In a dry run they do so here alone, and nothing is written.
+    """
 
     def __init__(
         self, domain: str, settings: Settings, now: datetime, *, dry_run: bool = False
@@ -146,8 +141,7 @@ class ExpiryGuard:
         enough = guard_rules.fleet_that_allows(tenant.recent + wanted, self._policy) - tenant.gone
         if not tenant.counted and enough > tenant.active:
             most = max(enough, 2 * tenant.active)
-            which = {"domain": self._domain, "tenant": tenant.name, "most": most}
-            tenant.active = int(fetch_one(cursor, _COUNT_ACTIVE, which).active)
+            tenant.active = overdue.count_active(cursor, self._domain, tenant.name, most)
             tenant.counted = tenant.active < most
         return guard_rules.budget(self._limit(tenant), tenant.recent)
 
@@ -196,6 +190,9 @@ class ExpiryGuard:
 
     def _begin_hold(self, cursor: Cursor, tenant: _Tenant) -> None:
         hold = Hold(self._now, tenant.active + tenant.gone, self._limit(tenant))
+        tenant.hold, tenant.drained = hold, 0
+        if self._dry_run:
+            return
         cursor.execute(
             "INSERT INTO expiry_holds (hold_id, domain, tenant, since, fleet, expiry_limit, held)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
@@ -207,15 +204,16 @@ class ExpiryGuard:
                 tenant.held,
             ],
         )
-        tenant.hold, tenant.drained = hold, 0
 
     def _end_hold(self, cursor: Cursor, tenant: _Tenant, ending: str) -> None:
+        tenant.hold = None
+        if self._dry_run:
+            return
         cursor.execute(
             "UPDATE expiry_holds SET ended_at = %s, ending = %s, held = %s"
             " WHERE domain = %s AND tenant = %s AND ended_at IS NULL",
             [self._now, ending, tenant.held, self._domain, tenant.name],
         )
-        tenant.hold = None
 
 
 def note_expiries(cursor: Cursor, admitted: Sequence[AllowedExpiry], now: datetime) -> None:

@@ -3,8 +3,8 @@
 What holds:
 - A fact names the deadline that it judged, and its id is that of entity, epoch and deadline. Two
   scanners declare it once; whatever entered the log before it wins.
-- Nothing is judged beyond what is folded, nor within the grace after a restart (`evidence.py`).
-- More expiries of a tenant than its guard allows are held (`guard.py`).
+- Nothing is judged beyond what is folded, nor within the grace after a restart (`eligibility.py`).
+- More expiries of a tenant than its guard allows are held (`expiry_guard.py`).
 - Batches are short transactions that read a page of an index and insert facts; no row of the
   registry is locked. A scan is bounded in facts and in time, and the next goes on where it stopped.
 - Only a scan declares: rebuilds and replays fold what was declared.
@@ -23,7 +23,6 @@ from onex_platform.base.errors import InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
-from onex_platform.deadlines import overdue
 from onex_platform.deadlines.alerts import alert_of_holds
 from onex_platform.deadlines.eligibility import (
     Watch,
@@ -33,7 +32,6 @@ from onex_platform.deadlines.eligibility import (
     look_in_vain,
 )
 from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
-from onex_platform.deadlines.overdue import BEGINNING, OverdueKey
 from onex_platform.deadlines.scan_state import prune_expiries, writing
 from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind, LogEvent
@@ -41,6 +39,8 @@ from onex_platform.domain.identity import FACT_NAMESPACE
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.inbox import submit
+from onex_platform.projections import overdue
+from onex_platform.projections.overdue import BEGINNING, OverdueKey
 
 _LAST_SCAN = """
     SELECT
@@ -138,18 +138,28 @@ def _scan_lock(archive: PageArchive) -> Iterator[bool]:
 
 def scan_when_due(archive: PageArchive, now: datetime) -> ScanAccount | None:
     """For loops: keep the watch, and scan if that may change something; None if not."""
-    return scan(archive, now) if is_due(archive, now) else None
+    return scan(archive, now) if note_watch(archive, now) else None
+
+
+def note_watch(archive: PageArchive, now: datetime) -> bool:
+    """Note that the deadlines are watched, and say whether a scan is due.
+
+    Raises `InfraError` if the evidence can't be had; then it is noted that the watch is over.
+    """
+    return declares_timeouts(archive.settings) and _is_due(archive, now, *_keep(archive, now))
 
 
 def is_due(archive: PageArchive, now: datetime) -> bool:
-    """Keep the watch, and say whether a scan may declare something: one look at each index.
+    """Whether a scan may declare something; nothing is noted.
 
     That is so if a deadline passed since the last scan, if that scan did not come to its end, and
     every now and then while something waits that could not be declared.
     """
-    if not declares_timeouts(archive.settings):
-        return False
-    before, watch = _keep(archive, now)
+    return declares_timeouts(archive.settings) and _is_due(archive, now, *_look(archive, now))
+
+
+def _is_due(archive: PageArchive, now: datetime, before: datetime, watch: Watch) -> bool:
+    """One look at each index."""
     if not watch.may_judge(now):
         return False
     with archive.database.transaction() as cursor:
@@ -241,8 +251,6 @@ class _Run:
             left = self._limits.scan_facts - (self._account.declared - already)
             with effect("deadlines.declare"), self._transaction() as cursor:
                 place = self._judge(cursor, kind, place, min(self._limits.batch_rows, left))
-                if self._dry_run:
-                    cursor.connection.rollback()
             enough = self._account.declared - already >= self._limits.scan_facts
             if enough or time.monotonic() - started > self._limits.scan_seconds:
                 break

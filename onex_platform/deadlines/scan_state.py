@@ -13,6 +13,7 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import DeadlinesSettings
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.projections import overdue
 
 
 def writing(archive: PageArchive) -> AbstractContextManager[Cursor]:
@@ -84,15 +85,9 @@ def override_guard(
 
 def _require_active(cursor: Cursor, domain: str, tenant: str) -> None:
     """Refuse a tenant of which nothing can expire: most likely it is misspelled."""
-    active = (
-        "FROM registration_projections WHERE domain = %s"
-        " AND current_state = 'active' AND deregistered_at IS NULL"
-    )
-    found = f"SELECT EXISTS (SELECT {active} AND tenant = %s) AS any"
-    if fetch_one(cursor, found, [domain, tenant]).any:
+    if overdue.count_active(cursor, domain, tenant, most=1):
         return
-    known = [row.tenant for row in cursor.execute(f"SELECT DISTINCT tenant {active}", [domain])]
-    near = difflib.get_close_matches(tenant, known, n=1)
+    near = difflib.get_close_matches(tenant, overdue.active_tenants(cursor, domain), n=1)
     raise ConfigurationError(
         f"Tenant {tenant!r} has no active node, so nothing of it could expire.",
         hint=f"Did you mean {near[0]}?" if near else "`onex deadlines holds` names who is held.",

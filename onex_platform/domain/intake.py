@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.envelope import (
@@ -143,11 +143,6 @@ def most_epoch(kind: EnumEventKind) -> int:
     names an epoch names one that exists already, or has no effect.
     """
     return _MOST_OWN_EPOCH if kind is EnumEventKind.NODE_INTROSPECTION else MAX_EPOCH
-
-
-def clock_skew(event: LogEvent) -> timedelta | None:
-    """How far the sender's clock is ahead of the broker's (negative: behind). Informs only."""
-    return None if event.reported_at is None else event.reported_at - event.occurred_at
 
 
 def is_tenant(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The order of the log: how a cut is sorted, and where decided facts find their place.
+"""The order of the log: who comes first in an instant, and where decided facts find their place.
 
 A position is the millisecond in which an event entered the log, then its rank among the events of
 its entity in that millisecond. So positions order the events of one entity, do not depend on where
@@ -8,12 +8,9 @@ decides takes the free places right behind its cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.identity import EntityKey
+from onex_platform.domain.events import EnumEventKind
 
 # One cause and up to seven facts decided from it; the decider needs two.
 POSITION_STRIDE = 8
@@ -45,21 +42,6 @@ LIFECYCLE_RANK = {
     )
 }
 
-CutKey = tuple[datetime, int, str, int, int, str]
-
-
-def cut_key(event: LogEvent) -> CutKey:
-    """What a cut is sorted by. A fact from the inbox has no topic and sorts before Kafka's."""
-    source = event.provenance
-    return (
-        event.occurred_at,
-        LIFECYCLE_RANK[event.kind],
-        source.topic if source else "",
-        source.partition if source else -1,
-        source.offset if source else -1,
-        str(event.event_id),
-    )
-
 
 def position_at(moment: datetime) -> int:
     """The first position of `moment`'s millisecond: what entered the log earlier is below it."""
@@ -69,39 +51,3 @@ def position_at(moment: datetime) -> int:
 def moment_of(position: int) -> datetime:
     """The millisecond that a position belongs to."""
     return _ORIGIN + position // POSITIONS_PER_MILLISECOND * _MILLISECOND
-
-
-def number(
-    events: Iterable[LogEvent], closed_before: datetime, instant: datetime
-) -> Iterator[LogEvent]:
-    """The events of one cut in log order, with their positions.
-
-    The log is closed before the previous cut's instant: an event that comes from there all the same
-    takes its place at the end, which is where this cut begins. It ends before `instant`.
-    """
-    ordered = sorted(events, key=cut_key)
-    mine: dict[EntityKey, list[int]] = {}
-    for place, event in enumerate(ordered):
-        mine.setdefault(event.entity, []).append(place)
-    positions = [0] * len(ordered)
-    start, end = position_at(closed_before), position_at(instant)
-    for entity, places in mine.items():
-        found = _spaced([max(position_at(ordered[n].occurred_at), start) for n in places], end)
-        if found[0] < start:
-            raise OverflowError(f"more events of {entity} in a cut than have a place")
-        for place, position in zip(places, found, strict=True):
-            positions[place] = position
-    return (replace(e, position=n) for e, n in zip(ordered, positions, strict=True))
-
-
-def _spaced(wanted: Sequence[int], end: int) -> list[int]:
-    """Positions as early as wanted, but each behind the one before it and all of them below `end`.
-
-    Only a millisecond with more events than places moves any of them into its neighbours.
-    """
-    positions: list[int] = []
-    for first in wanted:
-        following = positions[-1] + POSITION_STRIDE if positions else first
-        positions.append(max(first, following))
-    last = end - len(wanted) * POSITION_STRIDE
-    return [min(n, last + rank * POSITION_STRIDE) for rank, n in enumerate(positions)]

@@ -24,10 +24,6 @@ class EnumRegistrationState(StrEnum):
     def is_active(self) -> bool:
         return self is self.ACTIVE
 
-    def can_retry(self) -> bool:
-        """The node may introspect again within the same life."""
-        return self is self.ACK_TIMED_OUT
-
     def awaits_ack(self) -> bool:
         """An acknowledgement deadline is armed in these states and in no other."""
         return self in (self.ACCEPTED, self.AWAITING_ACK)

@@ -33,7 +33,7 @@ from onex_platform.ingest.inbox import waiting
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,7 @@ class PageArchive:
     """The registration log with what fills it: its cuts, and the topics that they are taken of."""
 
     settings: Settings
+    catalogue: Catalogue
     log: PageLog
     cuts: CommittedCuts
     kafka: KafkaSession
@@ -84,10 +85,14 @@ class PageArchive:
         log = self.log.fenced(fence)
         return replace(self, log=log, cuts=CommittedCuts(log))
 
+    def input_topics(self) -> dict[str, InputTopic]:
+        """The topics that the log is made of."""
+        return input_topics(self.catalogue)
+
     def topic_ids(self) -> TopicIds:
         """Which topics were read, and which there are now."""
         return TopicIds(
-            self.cuts.read_topics(), topic_ids(self.kafka.admin(), input_topics().keys())
+            self.cuts.read_topics(), topic_ids(self.kafka.admin(), self.input_topics().keys())
         )
 
     def take_cut(
@@ -123,7 +128,7 @@ class PageArchive:
             rehearse(spark, self._job(cut, floor=None, whole=False), self.cuts)
 
     def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
-        topics = input_topics()
+        topics = self.input_topics()
         settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
         end = settled if until is None else min(until, settled)
         ids = self.topic_ids()
@@ -153,7 +158,7 @@ class PageArchive:
             store_url=self.store.url,
             batch_id=uuid4(),
             cut=cut,
-            topics=input_topics(),
+            topics=self.input_topics(),
             rules=intake_rules(self.settings, floor),
             buckets=self.buckets,
             # Whatever a sender dates later: no event of a cut lies behind the cut's end.
@@ -163,8 +168,12 @@ class PageArchive:
 
 
 @contextmanager
-def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Iterator[PageArchive]:
-    """The archive that the settings name, for the block."""
+def open_archive(
+    settings: Settings, domain: str = REGISTRATION_DOMAIN, catalogue: Catalogue | None = None
+) -> Iterator[PageArchive]:
+    """The archive that the settings name, for the block; its topics are the platform's, unless
+    another catalogue is given."""
+    catalogue = load_catalogue() if catalogue is None else catalogue
     with open_database(settings) as database, KafkaSession(settings) as kafka:
         address = LogAddress(
             settings=settings,
@@ -178,7 +187,8 @@ def open_archive(settings: Settings, domain: str = REGISTRATION_DOMAIN) -> Itera
         log.begin()
         cuts = CommittedCuts(log)
         cuts.begin()
-        yield PageArchive(settings, log, cuts, kafka, CutSizer(settings.pages.cut_events))
+        cut_sizer = CutSizer(settings.pages.cut_events)
+        yield PageArchive(settings, catalogue, log, cuts, kafka, cut_sizer)
 
 
 def store_url(settings: Settings) -> str:
@@ -186,11 +196,11 @@ def store_url(settings: Settings) -> str:
     return settings.pages.url or str((settings.stack.folder / "pages").expanduser().resolve())
 
 
-def input_topics() -> dict[str, InputTopic]:
-    """The topics that the registration log is made of."""
+def input_topics(catalogue: Catalogue) -> dict[str, InputTopic]:
+    """The topics of the catalogue that the registration log is made of."""
     return {
         contract.topic: InputTopic(contract.event_kind, legacy=contract.legacy_of is not None)
-        for contract in load_catalogue().registration_inputs()
+        for contract in catalogue.registration_inputs()
         if contract.event_kind is not None
     }
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from onex_platform.checks import Number, Verdict
 from onex_platform.engines.kafka.topic_admin import BROKER_TIME, TIMESTAMP_TYPE
 from onex_platform.ingest.lag import TopicState
 from onex_platform.ingest.verification import LogAccount
 from onex_platform.log.verify.page_check import LogFault, PagesAccount
 from onex_platform.topics.provision import Drift
 
-Number = int | float | str
 _SHOWN = 10
-
-
-class Verdict(NamedTuple):
-    """What a check found; the fields are those of Dagster's check results."""
-
-    passed: bool
-    description: str
-    metadata: dict[str, Number]
 
 
 def archive_keeps_up(state: TopicState) -> Verdict:

@@ -57,12 +57,16 @@ def build_definitions(settings: Settings, catalogue: Catalogue) -> dg.Definition
     )
 
 
-@dg.resource(required_resource_keys={"settings", "presence"})
-def archive(context: dg.InitResourceContext) -> Iterator[PageArchive]:
-    """The domain's log, opened for a run or for a tick; a run that lost its lease can't write."""
-    presence = context.resources.presence
-    with open_archive(context.resources.settings) as opened:
-        yield opened if presence is None else opened.fenced(presence.lease.fence)
+def archive_resource(catalogue: Catalogue) -> dg.ResourceDefinition:
+    @dg.resource(required_resource_keys={"settings", "presence"})
+    def archive(context: dg.InitResourceContext) -> Iterator[PageArchive]:
+        """The domain's log, opened for a run or for a tick; a run that lost its lease can't
+        write."""
+        presence = context.resources.presence
+        with open_archive(context.resources.settings, catalogue=catalogue) as opened:
+            yield opened if presence is None else opened.fenced(presence.lease.fence)
+
+    return archive
 
 
 def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinition:

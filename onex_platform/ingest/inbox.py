@@ -56,6 +56,12 @@ def waiting(cursor: Cursor, domain: str, before: datetime, limit: int) -> list[L
     return [_fact_of(row) for row in cursor.execute(_WAITING, [domain, before, limit])]
 
 
+def waiting_among(cursor: Cursor, domain: str, event_ids: Collection[UUID]) -> frozenset[UUID]:
+    """Of some facts, those that wait."""
+    query = "SELECT event_id FROM fact_inbox WHERE domain = %s AND event_id = ANY(%s)"
+    return frozenset(row.event_id for row in cursor.execute(query, [domain, list(event_ids)]))
+
+
 def count_waiting(cursor: Cursor, domain: str) -> int:
     """How many facts wait."""
     query = "SELECT count(*) AS facts FROM fact_inbox WHERE domain = %s"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from onex_platform.base.errors import OnexError
 from onex_platform.engines.kafka.clients import open_consumer
-from onex_platform.ingest.archive import PageArchive, input_topics
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import Losses, find_lost
 from onex_platform.ingest.offsets import (
     CursorMove,
@@ -29,7 +29,7 @@ def find_losses(archive: PageArchive) -> Losses:
     """What comes next for the archive, but is no longer on the broker."""
     ids = archive.topic_ids()
     with open_consumer(archive.settings) as consumer:
-        return find_lost(consumer, input_topics(), archive.cuts.cursors(), ids)
+        return find_lost(consumer, archive.input_topics(), archive.cuts.cursors(), ids)
 
 
 def accept_losses(archive: PageArchive, lost: Losses) -> None:

@@ -1,6 +1,6 @@
 """Entry to the log over columns: order, positions and verdicts of a whole cut at once.
 
-The meaning is `domain.order.number` followed by `domain.ledger.mark_duplicates`; a property test
+The meaning is `number`, then `mark_duplicates`, of `domain.reference.log_order`; a property test
 holds the two together.
 """
 

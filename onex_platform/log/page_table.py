@@ -65,18 +65,25 @@ class PageTable:
 
     def begin(self, buckets: int) -> None:
         """Make sure that the log exists, with this number of buckets, which may not change."""
-        with self._database.transaction() as cursor:
-            cursor.execute(
-                "INSERT INTO logs (domain, buckets) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-                (self.domain, buckets),
-            )
-            cursor.execute("SELECT buckets FROM logs WHERE domain = %s", (self.domain,))
-            [(existing,)] = cursor.fetchall()
+        existing = self._buckets()
+        if existing is None:  # only then: whoever merely looks must not write
+            with self._database.transaction() as cursor:
+                cursor.execute(
+                    "INSERT INTO logs (domain, buckets) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                    (self.domain, buckets),
+                )
+            existing = self._buckets()
         if existing != buckets:
             raise ConfigurationError(
                 f"ONEX_PAGES_BUCKETS={buckets}, but the log of {self.domain!r} has {existing}.",
                 hint=f"Set ONEX_PAGES_BUCKETS={existing}; the number is fixed when a log begins.",
             )
+
+    def _buckets(self) -> int | None:
+        with self._database.transaction() as cursor:
+            cursor.execute("SELECT buckets FROM logs WHERE domain = %s", (self.domain,))
+            row = cursor.fetchone()
+        return None if row is None else int(row.buckets)
 
     def pages(
         self, start: int = 0, end: int = 2**63 - 1, reasons: Iterable[str] | None = None

@@ -13,6 +13,7 @@ from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
 from onex_platform.base.settings import Settings
+from onex_platform.checks import Verdict
 from onex_platform.deadlines.checks import (
     CLOCK_AHEAD,
     clock_ahead_seconds,
@@ -21,7 +22,6 @@ from onex_platform.deadlines.checks import (
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.leases import Presence
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.checks import Verdict
 from onex_platform.ingest.hour_counts import hours_closed
 from onex_platform.log.compaction.compact import GROUPS_PER_RUN, compact, plan
 from onex_platform.pipeline import run_start
@@ -30,7 +30,7 @@ from onex_platform.pipeline.proof_times import note_proof
 from onex_platform.pipeline.service import ServiceAccount, work
 from onex_platform.projections import checks
 from onex_platform.projections.rebuild import proof
-from onex_platform.projections.reconciliation import accounted_to
+from onex_platform.projections.reconciliation import look, settle
 from onex_platform.snapshots.checks import relayed_numbers
 
 _PROGRESS_SECONDS = 15
@@ -131,7 +131,9 @@ def check_rows(
     spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks that ride with every run; one that blocks and fails, fails the run."""
-    accounts = checks.accounting(archive)
+    found = look(archive)
+    settle(archive, found)
+    accounts = checks.accounting(found)
     note_proof(archive, "accounting", accounts)
     yield _evaluation("accounting", accounts, blocking=True)
     now = datetime.now(UTC)
@@ -257,12 +259,13 @@ def merge_pages(
     archive: dg.ResourceParam[PageArchive],
 ) -> None:
     """Merge small pages that are folded and accounted for, group by group."""
-    below = accounted_to(archive)
+    accounts = look(archive)
     if config.dry_run:
-        groups = plan(archive.log, below, config.most_groups)
+        groups = plan(archive.log, accounts.right_to, config.most_groups)
         pages = sum(len(group.pages) for group in groups)
         context.add_output_metadata({"groups": len(groups), "pages": pages})
         return
+    below = settle(archive, accounts)
     account = compact(spark.spark_session, archive.log, below, config.most_groups)
     context.add_output_metadata(asdict(account))
     if account.failures:
@@ -288,7 +291,7 @@ def compact_when_small_pages_pile_up(
         return dg.SkipReason(reason)
     if archive.settings.pipeline.warm_runs and wiring.drainer(archive) is None:
         return dg.SkipReason("Nobody drains yet; merging pages would only delay it.")
-    groups = plan(archive.log, accounted_to(archive), GROUPS_PER_RUN)
+    groups = plan(archive.log, look(archive).right_to, GROUPS_PER_RUN)
     pages, enough = sum(len(group.pages) for group in groups), archive.settings.pages.compact_when
     if pages < enough:
         return dg.SkipReason(f"{pages} pages are worth merging; {enough} start a run.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+from onex_platform.checks import Verdict
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.checks import Verdict
 
 
 class Proof(NamedTuple):

@@ -110,7 +110,9 @@ def serve(
     """Drain, publish and watch until nothing new came for the linger time, or the term is over."""
     account = ServiceAccount(DrainAccount())
     alarms = _Alarms(archive, account)
-    with open_relay(archive.settings, database=archive.database, domain=archive.domain) as relay:
+    with open_relay(
+        archive.settings, archive.catalogue, database=archive.database, domain=archive.domain
+    ) as relay:
         account.drained = drain(
             spark,
             archive,

@@ -11,17 +11,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from onex_platform.base.errors import InfraError
+from onex_platform.checks import Number, Verdict
 from onex_platform.deadlines.checks import no_overdue_without_fact
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, open_leases
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.checks import Number, Verdict, archive_keeps_up
+from onex_platform.ingest.checks import archive_keeps_up
 from onex_platform.ingest.lag import topic_states
 from onex_platform.pipeline.proof_times import last_proofs
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.checks import fold_keeps_up, nobody_is_set_aside
 from onex_platform.projections.write.outbox import oldest_waiting, waiting
 from onex_platform.snapshots.publish.held_events import no_event_is_held_back
-from onex_platform.topics.catalogue import load_catalogue
 
 # What waits longer in the outbox has somebody in its way.
 _PUBLISHED_WITHIN = timedelta(seconds=30)
@@ -113,10 +113,10 @@ def _drain(archive: PageArchive, leases: list[LeaseRecord]) -> Verdict:
 
 def _archive(archive: PageArchive, now: datetime) -> Verdict:
     """The input topics together."""
-    catalogue, made_anew = load_catalogue(), archive.topic_ids().made_anew
+    made_anew = archive.topic_ids().made_anew
     states = topic_states(
         archive.settings,
-        catalogue.registration_inputs(),
+        archive.catalogue.registration_inputs(),
         archive.cuts.cursors(),
         now,
         made_anew,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onex_platform.ingest.archive import PageArchive, input_topics
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.inbox import count_waiting
 from onex_platform.ingest.lag import unarchived_events
 from onex_platform.projections.checks import unfolded
@@ -35,7 +35,7 @@ def measure_backlog(archive: PageArchive) -> Backlog:
     return Backlog(
         records=unarchived_events(
             archive.settings,
-            input_topics(),
+            archive.input_topics(),
             archive.cuts.cursors(),
             archive.topic_ids().made_anew,
         ),

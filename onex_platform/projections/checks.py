@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from onex_platform.base.telemetry import shortened
+from onex_platform.checks import Number, Verdict
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import fetch_one
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.checks import Number, Verdict
+from onex_platform.ingest.cut_counts import Archived, archived_after
 from onex_platform.ingest.lag import judge
 from onex_platform.projections.fold.checkpoint import fold_position
 from onex_platform.projections.fold.set_aside import marks
-from onex_platform.projections.reconciliation import look
+from onex_platform.projections.reconciliation import LogAccounts
 from onex_platform.projections.write.batch_counts import Tally
 from onex_platform.topics.contract import LAG_THRESHOLDS, EnumLagCategory
 
@@ -23,23 +23,11 @@ if TYPE_CHECKING:
     from onex_platform.projections.rebuild.side_table import Comparison
 
 
-class Unfolded(NamedTuple):
+def unfolded(archive: PageArchive) -> Archived:
     """What the log has beyond the rows."""
-
-    events: int
-    since: datetime | None  # when the oldest of them entered the log
-
-
-def unfolded(archive: PageArchive) -> Unfolded:
     with archive.database.transaction() as cursor:
         folded = moment_of(fold_position(cursor, archive.domain))
-        row = fetch_one(
-            cursor,
-            "SELECT coalesce(sum(archived), 0)::bigint AS events, min(committed_at) AS since"
-            " FROM log_cuts WHERE domain = %s AND instant > %s AND archived > 0",
-            [archive.domain, folded],
-        )
-    return Unfolded(row.events, row.since)
+        return archived_after(cursor, archive.domain, folded)
 
 
 def fold_keeps_up(archive: PageArchive, now: datetime) -> Verdict:
@@ -55,12 +43,8 @@ def fold_keeps_up(archive: PageArchive, now: datetime) -> Verdict:
     )
 
 
-def accounting(archive: PageArchive, *, whole: bool = False) -> Verdict:
-    """Whether every record that was read, and every fact, has exactly one outcome.
-
-    Counts what is new since the accounts were last found right; with `whole`, everything again.
-    """
-    found = look(archive, whole=whole)
+def accounting(found: LogAccounts) -> Verdict:
+    """Whether every record that was read, and every fact, has exactly one outcome."""
     totals, counted = found.totals, found.counted
     sentences = [
         f"{totals.read_by_cuts} records were read and {totals.facts} facts decided; "

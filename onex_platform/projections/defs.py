@@ -17,6 +17,7 @@ from onex_platform.projections.history.hourly_states import HOUR, write_hour
 from onex_platform.projections.rebuild import proof
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.projections.rebuild.scopes import parse_moment, scope_of
+from onex_platform.projections.reconciliation import look, settle
 
 
 class SampleOfRows(dg.Config):
@@ -119,7 +120,9 @@ def _history(settings: Settings) -> dg.AssetsDefinition:
 def accounting(config: Recount, archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
     """Every record that was read, and every fact that was decided, has exactly one outcome: what
     is new with every run, everything again every night."""
-    return dg.AssetCheckResult(**checks.accounting(archive, whole=config.whole)._asdict())
+    found = look(archive, whole=config.whole)
+    settle(archive, found)
+    return dg.AssetCheckResult(**checks.accounting(found)._asdict())
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS)

@@ -1,11 +1,11 @@
 """Three accounts of the folded log: what cuts read, what pages hold, what batches made of it.
 
-What was found right is not counted again: its totals are kept (`verified_accounts`), and the next
-look counts what came since, so that it costs the same however long the log is. A recount counts
-everything, and finds what changed after it was found right.
+`look` counts and changes nothing. `settle` notes what it found right (`verified_accounts`), and the
+next look counts what came since, so that it costs the same however long the log is. A recount
+counts everything, and finds what changed after it was found right.
 
 Pages can be counted from a position on because none reaches across it: compaction merges only
-below `accounted_to`, where every page has been counted.
+below what is settled, where every page has been counted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cut_counts import count_cuts, count_events
 from onex_platform.projections.fold.checkpoint import fold_position
 
 _BATCHES_AT_ONCE = 100_000
@@ -90,10 +91,17 @@ class LogAccounts:
     counted: Count  # by this look
     totals: Totals  # since the beginning
     changed: frozenset[str]  # totals that are others now than when they were verified
+    settled: int  # up to this position the accounts were settled before
+    folded: int  # up to this one they were counted
 
     @property
     def hold(self) -> bool:
         return self.counted.holds and not self.changed
+
+    @property
+    def right_to(self) -> int:
+        """Up to which position all accounts are right."""
+        return self.folded if self.hold else self.settled
 
 
 def look(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
@@ -107,16 +115,14 @@ def look(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
             counted = _count(cursor, archive.domain, 0, folded)
             changed = _differing(totals, counted.totals)
             totals = counted.totals
-        found = LogAccounts(counted, totals, changed)
-        if found.hold:
-            _keep(cursor, archive.domain, verified, folded, totals)
-    return found
+    return LogAccounts(counted, totals, changed, verified, folded)
 
 
-def accounted_to(archive: PageArchive) -> int:
-    """Look, and say up to which position all accounts are right."""
-    look(archive)
+def settle(archive: PageArchive, found: LogAccounts) -> int:
+    """Note what a look found right; up to which position the accounts are settled now."""
     with archive.database.transaction() as cursor:
+        if found.hold:
+            _keep(cursor, archive.domain, found)
         return _verified(cursor, archive.domain)[0]
 
 
@@ -126,14 +132,19 @@ def _verified(cursor: Cursor, domain: str) -> tuple[int, Totals]:
     return (0, Totals()) if row is None else (row.position, Totals(*row[1:]))
 
 
-def _keep(cursor: Cursor, domain: str, verified: int, folded: int, totals: Totals) -> None:
-    """Go on from `folded` next time; a rival that kept a point meanwhile is right as well."""
+def _keep(cursor: Cursor, domain: str, found: LogAccounts) -> None:
+    """Go on from there next time; a rival that kept a point meanwhile is right as well."""
     cursor.execute(
         f"INSERT INTO verified_accounts AS kept (domain, position, {_NAMES})"  # noqa: S608
         f" VALUES (%(domain)s, %(folded)s, {_VALUES}) ON CONFLICT (domain) DO UPDATE"
         f" SET (position, verified_at, {_NAMES}) = (excluded.position, now(), {_EXCLUDED})"
-        " WHERE kept.position = %(verified)s",
-        {"domain": domain, "verified": verified, "folded": folded, **totals._asdict()},
+        " WHERE kept.position = %(settled)s",
+        {
+            "domain": domain,
+            "settled": found.settled,
+            "folded": found.folded,
+            **found.totals._asdict(),
+        },
     )
 
 
@@ -142,22 +153,31 @@ def _count(cursor: Cursor, domain: str, start: int, end: int) -> Count:
     count = Count()
     while start < end:
         stop = _end_of_stretch(cursor, domain, start, end)
-        row = fetch_one(
-            cursor,
-            _COUNT,
-            {
-                "domain": domain,
-                "above": start,
-                "below": stop,
-                "end": end,
-                "after": moment_of(start),
-                "until": moment_of(stop),
-            },
-        )
-        size = len(Totals._fields)
-        count = count.extended(Count(Totals(*row[:size]), *row[size:]))
+        count = count.extended(_count_stretch(cursor, domain, start, stop, end))
         start = stop
     return count
+
+
+def _count_stretch(cursor: Cursor, domain: str, start: int, stop: int, end: int) -> Count:
+    cuts = count_cuts(cursor, domain, moment_of(start), moment_of(stop))
+    stretch = {"domain": domain, "above": start, "below": stop}
+    batches = fetch_one(cursor, _COUNT_BATCHES, stretch)
+    return Count(
+        Totals(
+            read_by_cuts=cuts.read,
+            archived=cuts.archived,
+            parked_by_cuts=cuts.parked,
+            in_pages=count_events(cursor, domain, start, stop, end),
+            read_by_batches=batches.read,
+            **{outcome.value: getattr(batches, outcome.value) for outcome in EnumOutcome},
+        ),
+        cuts=cuts.cuts,
+        batches=batches.batches,
+        unbalanced_cuts=cuts.unbalanced,
+        overlapping_cuts=cuts.overlapping,
+        unbalanced_batches=batches.unbalanced,
+        overlapping_batches=batches.overlapping,
+    )
 
 
 def _end_of_stretch(cursor: Cursor, domain: str, start: int, end: int) -> int:
@@ -186,49 +206,20 @@ _EXCLUDED = ", ".join(f"excluded.{name}" for name in Totals._fields)
 _OUTCOMES = ", ".join(f"coalesce(sum({o.value}), 0)::bigint AS {o.value}" for o in EnumOutcome)
 _OUTCOMES_ADDED = " + ".join(outcome.value for outcome in EnumOutcome)
 
-# Cuts and batches in which nothing was read leave no account: there may be time between two of
-# them, but none may begin before the one before it has ended.
-_COUNT = f"""
-    WITH cuts AS (
-        SELECT
-            *,
-            closed_before < lag(instant, 1, %(after)s::timestamptz)
-                OVER (ORDER BY instant) AS overlapping
-        FROM log_cuts
-        WHERE domain = %(domain)s AND instant > %(after)s AND instant <= %(until)s
-    ), batches AS (
+# Batches in which nothing was read leave no account: there may be time between two of them, but
+# none may begin before the one before it has ended.
+_COUNT_BATCHES = f"""
+    SELECT
+        coalesce(sum(read), 0)::bigint AS read,
+        {_OUTCOMES},
+        count(*) AS batches,
+        count(*) FILTER (WHERE read <> {_OUTCOMES_ADDED}) AS unbalanced,
+        count(*) FILTER (WHERE overlapping) AS overlapping
+    FROM (
         SELECT
             *,
             start_position < lag(end_position, 1, %(above)s::bigint)
                 OVER (ORDER BY end_position) AS overlapping
         FROM batch_outcomes
         WHERE domain = %(domain)s AND end_position > %(above)s AND end_position <= %(below)s
-    )
-    SELECT
-        read_by_cuts, archived, parked_by_cuts, in_pages, read_by_batches,
-        {", ".join(outcome.value for outcome in EnumOutcome)},
-        cuts, batches, unbalanced_cuts, overlapping_cuts, unbalanced_batches, overlapping_batches
-    FROM (
-        SELECT
-            count(*) AS cuts,
-            coalesce(sum(read), 0)::bigint AS read_by_cuts,
-            coalesce(sum(archived), 0)::bigint AS archived,
-            coalesce(sum(parked), 0)::bigint AS parked_by_cuts,
-            count(*) FILTER (WHERE read <> archived + parked) AS unbalanced_cuts,
-            count(*) FILTER (WHERE overlapping) AS overlapping_cuts
-        FROM cuts
-    ) AS counted_cuts, (
-        SELECT coalesce(sum(event_count), 0)::bigint AS in_pages
-        FROM pages
-        WHERE domain = %(domain)s AND replaced_at IS NULL
-            AND min_position >= %(above)s AND min_position < %(below)s
-            AND max_position < %(end)s
-    ) AS counted_pages, (
-        SELECT
-            count(*) AS batches,
-            coalesce(sum(read), 0)::bigint AS read_by_batches,
-            {_OUTCOMES},
-            count(*) FILTER (WHERE read <> {_OUTCOMES_ADDED}) AS unbalanced_batches,
-            count(*) FILTER (WHERE overlapping) AS overlapping_batches
-        FROM batches
-    ) AS counted_batches"""  # noqa: S608 - constant names
+    ) AS batches"""  # noqa: S608 - constant names

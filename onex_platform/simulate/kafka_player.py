@@ -21,7 +21,7 @@ from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.records import Summary
 from onex_platform.simulate.routes import Routes, routes_of
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue
 
 _PROGRESS_SECONDS = 0.2
 # The client's own limit would refuse the records that are too large on purpose; compressed, as
@@ -44,14 +44,17 @@ class PlayReport:
 
 
 def play_to_kafka(
-    settings: Settings, plan: FleetPlan, on_progress: Callable[[Fleet], None] | None = None
+    settings: Settings,
+    catalogue: Catalogue,
+    plan: FleetPlan,
+    on_progress: Callable[[Fleet], None] | None = None,
 ) -> PlayReport:
     """Play the fleet to the catalogue's topics, from now on until the plan ends or Ctrl-C.
 
     `settings` are attached, and the topics exist. Every record is acknowledged on return; one that
     is refused raises.
     """
-    routes = routes_of(load_catalogue())
+    routes = routes_of(catalogue)
     _require_topics(settings, routes)
     limit = {"message.max.bytes": plan.max_event_bytes + _ROOM_FOR_OVERSIZE}
     acknowledged: Counter[str] = Counter()

@@ -23,7 +23,6 @@ from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.simulate.wire import dump
 from onex_platform.snapshots.read.cache import SnapshotCache
-from onex_platform.topics.catalogue import load_catalogue
 
 Kind = EnumEventKind
 State = EnumRegistrationState
@@ -83,11 +82,11 @@ def watch_lives(
                     row = reader.get_entity_state(node, include_deregistered=True)
                     sights.append(Sight(moment, name, row, cache.get(node), expected[name]))
 
-        _send(archive.settings, Kind.NODE_INTROSPECTION, names)
+        _send(archive, Kind.NODE_INTROSPECTION, names)
         see("announced", leaver=State.AWAITING_ACK, silent=State.AWAITING_ACK)
-        _send(archive.settings, Kind.NODE_ACK, names)
+        _send(archive, Kind.NODE_ACK, names)
         see("acknowledged", granting_little, leaver=State.ACTIVE, silent=State.ACTIVE)
-        _send(archive.settings, Kind.NODE_SHUTDOWN, {leaver: "leaver"})
+        _send(archive, Kind.NODE_SHUTDOWN, {leaver: "leaver"})
         see("one shut down", leaver=None)
         _await_deadline(reader, silent)
         serve(patient)  # up to the deadline, everything is folded
@@ -119,13 +118,13 @@ def _await_deadline(reader: ProjectionReaderRegistration, node: UUID) -> None:
         time.sleep(max(0.0, (row.liveness_deadline - datetime.now(UTC)).total_seconds()))
 
 
-def _send(settings: Settings, kind: EnumEventKind, names: dict[UUID, str]) -> None:
-    topic = load_catalogue().for_kind(kind).topic
+def _send(archive: PageArchive, kind: EnumEventKind, names: dict[UUID, str]) -> None:
+    topic = archive.catalogue.for_kind(kind).topic
     records = [
         KafkaRecord(topic, dump(_envelope(kind, node, name)), str(node))
         for node, name in names.items()
     ]
-    with open_producer(settings) as producer:
+    with open_producer(archive.settings) as producer:
         produce_all(producer, records)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onex_platform.base.telemetry import shortened
-from onex_platform.ingest.checks import Number, Verdict
+from onex_platform.checks import Number, Verdict
 from onex_platform.snapshots.audit.comparison import TopicComparison
 from onex_platform.snapshots.audit.sweep import Sweep
 from onex_platform.snapshots.publish.relay import RelayAccount

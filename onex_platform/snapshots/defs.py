@@ -11,9 +11,9 @@ from pydantic import Field
 from onex_platform import wiring
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.telemetry import shortened
+from onex_platform.checks import Verdict
 from onex_platform.domain.identity import identify_node
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.checks import Verdict
 from onex_platform.snapshots import checks
 from onex_platform.snapshots.audit import topic_compaction
 from onex_platform.snapshots.audit.sweep import (
@@ -212,5 +212,7 @@ def _entity(node: str, tenant: str) -> UUID:
 
 @contextmanager
 def _relay(archive: PageArchive) -> Iterator[OutboxRelay]:
-    with open_relay(archive.settings, database=archive.database, domain=archive.domain) as relay:
+    with open_relay(
+        archive.settings, archive.catalogue, database=archive.database, domain=archive.domain
+    ) as relay:
         yield relay

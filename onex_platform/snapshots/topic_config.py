@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from onex_platform.base.environment import foreign_variables
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Environment
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
 from onex_platform.topics.grammar import SnapshotName, parse, snapshot_subject
 
 PREFIX = "SNAPSHOT_"
@@ -58,8 +66,16 @@ class ModelSnapshotTopicConfig(BaseModel):
     delete_retention_ms: int = Field(ge=1)
 
     @classmethod
-    def default(cls, environment: str = "prod", domain: str = REGISTRATION_DOMAIN) -> Self:
-        """What is in force: the contract in this environment, and the variables on top of it."""
+    def default(
+        cls,
+        environment: str = "prod",
+        domain: str = REGISTRATION_DOMAIN,
+        catalogue: Catalogue | None = None,
+    ) -> Self:
+        """What is in force: the contract in this environment, and the variables on top of it.
+
+        The contract is the platform's, unless another catalogue is given.
+        """
         found = foreign_variables(PREFIX, [*OVERRIDES, *_FIXED])
         for name in found.keys() & _FIXED.keys():
             raise ConfigurationError(
@@ -69,7 +85,7 @@ class ModelSnapshotTopicConfig(BaseModel):
         overrides = {OVERRIDES[name]: _number(value) for name, value in found.items()}
         try:
             fields = {"environment": environment, "domain": domain, **overrides}
-            return cls.model_validate(fields)
+            return cls.model_validate(fields, context=catalogue)
         except ValidationError as error:
             names = {field: name for name, field in OVERRIDES.items()}
             raise ConfigurationError(
@@ -118,7 +134,7 @@ class ModelSnapshotTopicConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_from_the_contract(cls, given: Any) -> Any:
+    def _fill_from_the_contract(cls, given: Any, info: ValidationInfo) -> Any:
         if not isinstance(given, Mapping):
             return given
         fields = dict(given)
@@ -127,7 +143,8 @@ class ModelSnapshotTopicConfig(BaseModel):
             raise ValueError(
                 f"environment={environment!r}: expected {', '.join(get_args(Environment))}"
             )
-        return _contract(fields.get("domain", REGISTRATION_DOMAIN), environment) | fields
+        catalogue = load_catalogue() if info.context is None else info.context
+        return _contract(catalogue, fields.get("domain", REGISTRATION_DOMAIN), environment) | fields
 
     @field_validator("topic")
     @classmethod
@@ -167,9 +184,9 @@ class ModelSnapshotTopicConfig(BaseModel):
             )
 
 
-def _contract(domain: str, environment: str) -> dict[str, Any]:
+def _contract(catalogue: Catalogue, domain: str, environment: str) -> dict[str, Any]:
     """The contract's part of the fields."""
-    contract = load_catalogue().snapshot(domain)
+    contract = catalogue.snapshot(domain)
     replication, compaction = contract.replication_in(environment), contract.compaction
     assert compaction is not None  # noqa: S101 - the contract's own rules see to it
     return {

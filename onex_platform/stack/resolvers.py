@@ -18,7 +18,7 @@ from xml.etree import ElementTree as Xml
 from onex_platform.base.errors import InfraConnectionError, InfraError, OnexError, PrerequisiteError
 from onex_platform.base.settings import Settings
 from onex_platform.stack import processes
-from onex_platform.stack.machine import find_java, java_environment, pyspark_folder
+from onex_platform.stack.java import find_java, java_environment, pyspark_folder
 from onex_platform.stack.progress import Report
 
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"

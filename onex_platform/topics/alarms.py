@@ -17,7 +17,7 @@ from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
 from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
-from onex_platform.topics.catalogue import Catalogue, load_catalogue
+from onex_platform.topics.catalogue import Catalogue
 
 _KIND = EnumEventKind.ERROR_DETECTED
 _SOURCE = "onex-platform"
@@ -58,11 +58,13 @@ def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alar
         )
 
 
-def tell(settings: Settings, what: str, alarms: Sequence[Alarm]) -> int:
+def tell(
+    settings: Settings, catalogue: Catalogue, what: str, point: str, alarms: Sequence[Alarm]
+) -> int:
     """Log failures and publish them; how many the broker acknowledged.
 
     For those who note what was told, and tell the rest again: a broker that does not answer fails
-    nobody. `what` names the log entries and the effect.
+    nobody. `what` names the log entries, `point` is the crash point.
     """
     if not alarms:
         return 0
@@ -70,8 +72,8 @@ def tell(settings: Settings, what: str, alarms: Sequence[Alarm]) -> int:
     for alarm in alarms:
         log.error(what, **alarm.context)
     try:
-        with effect(f"{what}.alert"):
-            return raise_alarms(settings, load_catalogue(), alarms)
+        with effect(point):
+            return raise_alarms(settings, catalogue, alarms)
     except InfraError as error:
         log.warning(f"{what}_not_published", error=error)
         return 0

@@ -24,15 +24,16 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onex_platform.domain.batch import BatchFold, Decider, fold_batch
+from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.idempotency import is_ledgered, mark_duplicates
+from onex_platform.domain.idempotency import is_ledgered
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.intake import Parked, RawRecord, admit
 from onex_platform.domain.machine import STEP_OUTCOMES
-from onex_platform.domain.order import number
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.log_order import mark_duplicates, number
+from onex_platform.domain.reference.plain_fold import BatchFold, fold_batch
 from onex_platform.domain.states import EnumNodeType
 from onex_platform.ingest.admission.admit import Admitted, admit_records, dated, raw_records
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, to_events, to_table

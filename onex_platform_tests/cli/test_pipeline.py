@@ -16,6 +16,7 @@ import pytest
 
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
+from onex_platform.checks import Verdict
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.postgres.leases import (
     draining_lease,
@@ -24,7 +25,6 @@ from onex_platform.engines.postgres.leases import (
     open_leases,
 )
 from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.ingest.checks import Verdict
 from onex_platform.pipeline import drain
 from onex_platform.pipeline.proof_times import note_proof
 from onex_platform.stack.processes import wait_until

@@ -10,7 +10,7 @@ import pytest
 from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
 from onex_platform.deadlines.eligibility import evident_until
-from onex_platform.deadlines.scan import is_due, scan
+from onex_platform.deadlines.scan import note_watch, scan
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.ingest.archive import PageArchive
 from onex_platform_tests.support.broker import send, sent
@@ -41,7 +41,7 @@ def test_a_pipeline_ten_minutes_behind_expires_nobody(piped: Watched) -> None:
     send(piped.archive.settings, [sent(Kind.NODE_HEARTBEAT, "somebody")])
     account = scan(piped.archive, now)
     assert (account.overdue, account.judged_before) == (0, _tick(now - 10 * MINUTE))
-    assert not is_due(piped.archive, now)
+    assert not note_watch(piped.archive, now)
     piped.folded_to(now - 4 * MINUTE)
     assert scan(piped.archive, now).expired == 3  # of five, by the floor
 
@@ -88,7 +88,7 @@ def cut_off(log_settings: Settings) -> Iterator[Watched]:
         yield opened
 
 
-@pytest.mark.parametrize("look", [scan, is_due])
+@pytest.mark.parametrize("look", [scan, note_watch])
 @pytest.mark.parametrize("last_look", [NOW - SECOND, NOW])
 def test_without_the_broker_nothing_is_judged_and_the_next_watch_is_a_new_one(
     watched: Watched,
@@ -108,7 +108,7 @@ def test_without_the_broker_nothing_is_judged_and_the_next_watch_is_a_new_one(
     assert scan(watched.archive, NOW + SECOND).grace_until == NOW + SECOND + GRACE
     for seconds in range(20, 91, 10):
         watched.folded_to(NOW + seconds * SECOND)
-        assert not is_due(watched.archive, NOW + seconds * SECOND)
+        assert not note_watch(watched.archive, NOW + seconds * SECOND)
     watched.folded_to(NOW + 92 * SECOND)
     assert scan(watched.archive, NOW + 92 * SECOND).expired == 1
 
@@ -151,9 +151,9 @@ def test_whoever_looks_keeps_the_watch(watched: Watched) -> None:
     watched.active(1, at(500))
     for seconds in range(600, 691, 30):
         watched.folded_to(at(seconds))
-        assert not is_due(watched.archive, at(seconds))
+        assert not note_watch(watched.archive, at(seconds))
     watched.folded_to(at(691))
-    assert is_due(watched.archive, at(691))
+    assert note_watch(watched.archive, at(691))
     assert scan(watched.archive, at(691)).expired == 1
 
 
@@ -161,7 +161,7 @@ def test_a_look_with_an_older_clock_does_not_set_the_watch_back(watched: Watched
     watched.active(1, at(500))
     watched.watched_at(NOW)
     watched.folded_to(NOW + GAP)
-    assert is_due(watched.archive, NOW - SECOND)
+    assert note_watch(watched.archive, NOW - SECOND)
     assert scan(watched.archive, NOW + GAP).expired == 1
 
 

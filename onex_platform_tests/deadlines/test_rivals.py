@@ -16,11 +16,11 @@ import pytest
 
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
-from onex_platform.deadlines import overdue
 from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
 from onex_platform.deadlines.scan import ScanAccount, scan
 from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.projections import overdue
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.support.events import TENANT, at
 from onex_platform_tests.support.watched_clock import MINUTE, Watched, open_watched, with_deadlines

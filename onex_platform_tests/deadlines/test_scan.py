@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onex_platform.base.settings import Settings
-from onex_platform.deadlines import overdue
 from onex_platform.deadlines.scan import scan
 from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.states import EnumOutcome
+from onex_platform.projections import overdue
 from onex_platform_tests.support.events import NODE, State, at, event, row
 from onex_platform_tests.support.watched_clock import (
     MICROSECOND,

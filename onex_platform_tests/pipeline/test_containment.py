@@ -23,6 +23,7 @@ from onex_platform.projections.fold.refold import Scope
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.rebuild.rebuild import open_rebuild
+from onex_platform.projections.reconciliation import look
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
@@ -148,7 +149,7 @@ def test_one_node_among_a_thousand_that_breaks_the_code_is_set_aside_and_comes_b
             served(spark, archive, *acks, sent(Kind.NODE_HEARTBEAT, sick))
             assert reader.count_by_state()[State.ACTIVE] == NODES - 1
             assert len(errors_about(settings, sick, since)) == 1
-        for verdict in (checks.accounting(archive, whole=True),):
+        for verdict in (checks.accounting(look(archive, whole=True)),):
             assert verdict.passed, verdict.description
         assert not checks.nobody_is_set_aside(archive, datetime.now(UTC)).passed
         assert verify_log(archive).faults == []

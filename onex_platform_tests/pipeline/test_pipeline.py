@@ -11,10 +11,10 @@ from uuid import uuid4
 import pytest
 
 from onex_platform.base.settings import Settings
-from onex_platform.domain.batch import replay
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.closing import close_before

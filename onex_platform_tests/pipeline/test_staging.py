@@ -26,6 +26,7 @@ from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.cuts import staged_rows
 from onex_platform.pipeline import drain
 from onex_platform.projections.checks import accounting
+from onex_platform.projections.reconciliation import look
 from onex_platform.projections.write import staged_batch
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.pipeline.test_pipeline import (
@@ -81,7 +82,7 @@ def require_whole(archive: PageArchive, count: int) -> None:
     """Nothing of what was sent is missing anywhere."""
     require_live_equals_replay(archive)
     assert len(rows_of(archive)) == NODES
-    assert accounting(archive, whole=True).passed
+    assert accounting(look(archive, whole=True)).passed
     with archive.database.transaction() as cursor:
         found = fetch_one(
             cursor,

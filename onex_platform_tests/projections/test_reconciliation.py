@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from onex_platform.checks import Verdict
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.compaction.compact import compact
 from onex_platform.projections.checks import accounting
-from onex_platform.projections.reconciliation import accounted_to, look
+from onex_platform.projections.reconciliation import LogAccounts, look, settle
 from onex_platform_tests.support.written_logs import WrittenLog
 
 if TYPE_CHECKING:
@@ -57,24 +58,56 @@ def log(archive: PageArchive) -> WrittenLog:
     return WrittenLog(archive)
 
 
+def settled(archive: PageArchive) -> int:
+    return settle(archive, look(archive))
+
+
+def looked(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
+    """Look, and note what is right, as every run does."""
+    found = look(archive, whole=whole)
+    settle(archive, found)
+    return found
+
+
+def judged(archive: PageArchive, *, whole: bool = False) -> Verdict:
+    return accounting(looked(archive, whole=whole))
+
+
 def execute(archive: PageArchive, statements: str) -> None:
     with archive.database.transaction() as cursor:
         cursor.execute(statements)
 
 
-def test_what_was_found_right_is_not_counted_again(archive: PageArchive, log: WrittenLog) -> None:
+def test_a_look_settles_nothing(archive: PageArchive, log: WrittenLog) -> None:
     log.cuts(3)
     first = look(archive)
+    assert (first.hold, first.settled, first.right_to) == (True, 0, log.folded)
+    assert look(archive) == first
+    assert settle(archive, first) == log.folded
+    assert (look(archive).settled, look(archive).counted.cuts) == (log.folded, 0)
+
+
+def test_of_rivals_the_first_settles(archive: PageArchive, log: WrittenLog) -> None:
+    log.cuts(2)
+    slow = look(archive)
+    log.cuts(2)
+    assert settled(archive) == log.folded
+    assert settle(archive, slow) == log.folded
+
+
+def test_what_was_found_right_is_not_counted_again(archive: PageArchive, log: WrittenLog) -> None:
+    log.cuts(3)
+    first = looked(archive)
     assert (first.hold, first.counted.cuts, first.counted.batches) == (True, 3, 3)
     assert first.totals.in_pages == len(log.run.log)
-    assert accounted_to(archive) == log.folded
-    again = look(archive)
+    assert settled(archive) == log.folded
+    again = looked(archive)
     assert (again.hold, again.counted.cuts, again.totals) == (True, 0, first.totals)
     log.cuts(2)
-    further = look(archive)
+    further = looked(archive)
     assert (further.hold, further.counted.cuts, further.counted.batches) == (True, 2, 2)
     assert further.totals.in_pages == len(log.run.log)
-    whole = look(archive, whole=True)
+    whole = looked(archive, whole=True)
     assert (whole.hold, whole.counted.cuts, whole.totals) == (True, 5, further.totals)
 
 
@@ -83,7 +116,6 @@ def test_a_long_log_is_counted_in_stretches(
 ) -> None:
     log.cuts(7)
     at_once = look(archive)
-    execute(archive, "DELETE FROM verified_accounts")
     monkeypatch.setattr("onex_platform.projections.reconciliation._BATCHES_AT_ONCE", 3)
     assert look(archive) == at_once
     assert look(archive, whole=True) == at_once
@@ -95,25 +127,25 @@ def test_pages_are_merged_only_where_they_are_counted(
     spark: SparkSession, archive: PageArchive, log: WrittenLog
 ) -> None:
     log.cuts(3)
-    counted = accounted_to(archive)
+    counted = settled(archive)
     log.cuts(2)
     assert compact(spark, archive.log, counted).groups == 1
-    further = look(archive)
+    further = looked(archive)
     assert (further.hold, further.counted.cuts) == (True, 2)
-    assert compact(spark, archive.log, accounted_to(archive)).groups == 1
+    assert compact(spark, archive.log, settled(archive)).groups == 1
     for whole in (False, True):
         assert look(archive, whole=whole).totals == further.totals
-        assert accounting(archive, whole=whole).passed
+        assert judged(archive, whole=whole).passed
 
 
 def test_nothing_is_counted_before_it_is_folded(archive: PageArchive, log: WrittenLog) -> None:
-    assert accounting(archive).passed
+    assert judged(archive).passed
     log.cuts(1)
-    assert accounting(archive).passed
-    before = accounted_to(archive)
+    assert judged(archive).passed
+    before = settled(archive)
     log.cuts(1)
     execute(archive, "UPDATE fold_cursors SET position = position - 1")
-    assert (accounting(archive).passed, accounted_to(archive) > before) == (False, False)
+    assert (judged(archive).passed, settled(archive) > before) == (False, False)
 
 
 @pytest.mark.parametrize("verified", [2, 0], ids=["after others", "from the beginning"])
@@ -122,24 +154,24 @@ def test_an_account_that_is_wrong_of_itself_is_found(
     archive: PageArchive, log: WrittenLog, fault: str, verified: int
 ) -> None:
     log.cuts(verified)
-    before = accounted_to(archive)
+    before = settled(archive)
     log.cuts(2)
     execute(archive, FAULTS[fault])
     for whole in (False, False, True):
-        verdict = accounting(archive, whole=whole)
+        verdict = judged(archive, whole=whole)
         assert not verdict.passed
         assert f"{verdict.metadata[fault]} {fault}" in verdict.description
-    assert accounted_to(archive) == before
+    assert settled(archive) == before
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_is_found_by_the_next_look(archive: PageArchive, log: WrittenLog, loss: str) -> None:
     log.cuts(2)
-    before = accounted_to(archive)
+    before = settled(archive)
     log.cuts(1)
     execute(archive, LOSSES[loss])
-    assert not accounting(archive).passed
-    assert accounted_to(archive) == before
+    assert not judged(archive).passed
+    assert settled(archive) == before
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -147,23 +179,23 @@ def test_what_is_lost_after_it_was_counted_is_found_by_the_recount(
     archive: PageArchive, log: WrittenLog, loss: str
 ) -> None:
     log.cuts(3)
-    assert accounting(archive).passed
+    assert judged(archive).passed
     execute(archive, LOSSES[loss])
-    assert accounting(archive).passed
-    assert not accounting(archive, whole=True).passed
+    assert judged(archive).passed
+    assert not judged(archive, whole=True).passed
 
 
 def test_history_that_changed_in_all_accounts_alike_is_found_by_the_recount(
     archive: PageArchive, log: WrittenLog
 ) -> None:
     log.cuts(3)
-    assert accounting(archive).passed
+    assert judged(archive).passed
     execute(
         archive,
         "DELETE FROM cut_ranges; DELETE FROM log_cuts; DELETE FROM pages;"
         "DELETE FROM batch_outcomes",
     )
-    assert accounting(archive).passed
-    verdict = accounting(archive, whole=True)
+    assert judged(archive).passed
+    verdict = judged(archive, whole=True)
     assert not verdict.passed
     assert "Other than when they were found right: applied, archived" in verdict.description

@@ -20,10 +20,10 @@ from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.fold import apply
 from onex_platform.domain.identity import EntityKey
-from onex_platform.domain.intake import Parked, admit, clock_skew
+from onex_platform.domain.intake import Parked, admit
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.plain_fold import apply
 from onex_platform.domain.states import EnumOutcome, EnumRegistrationState
 from onex_platform.simulate.event_payloads import UNWELCOME_CAPABILITY
 from onex_platform.simulate.fleet import Fleet
@@ -290,7 +290,7 @@ def test_clocks_are_off_in_both_directions_and_change_nothing() -> None:
     plan = replace(STORMY, profile=only("graceful", "silent", skewed_clock=1))
     played = fleet(plan)
     reading = read_fleet(played)
-    skews = {clock_skew(event) or timedelta() for event in reading.events}
+    skews = {event.reported_at - event.occurred_at for event in reading.events if event.reported_at}
     assert min(skews) < -timedelta(days=1)
     assert max(skews) > timedelta(days=30)
     assert kept(reading.fold()) == promised(played)

@@ -86,7 +86,9 @@ def test_a_fleet_on_the_broker_arrives_once_and_folds_to_what_was_announced(
         profile=PROFILES["stormy"].changed({"malformed": 0.2}),
     )
     seen: list[float] = []
-    report = play_to_kafka(stack_settings, plan, lambda fleet: seen.append(fleet.progress))
+    report = play_to_kafka(
+        stack_settings, load_catalogue(), plan, lambda fleet: seen.append(fleet.progress)
+    )
     summary = report.summary
 
     assert report.is_complete
@@ -111,7 +113,7 @@ def test_the_partition_of_a_record_is_the_one_that_the_client_chooses(
     stack_settings: Settings, reader: Reader
 ) -> None:
     plan = plan_for(stack_settings, nodes=30, duration=timedelta(seconds=2), speed=60)
-    play_to_kafka(stack_settings, plan)
+    play_to_kafka(stack_settings, load_catalogue(), plan)
     places = {
         (message.key(), message.partition() == key_hash(message.key() or b"") % 3)
         for message in reader.messages()
@@ -128,7 +130,7 @@ def test_missing_topics_are_named_at_once(
     monkeypatch.setattr(kafka_player, "routes_of", lambda _: astray)
     plan = plan_for(stack_settings, nodes=1, duration=timedelta(seconds=1))
     with pytest.raises(ConfigurationError, match=rf"{nowhere.topic}.*onex topics create"):
-        play_to_kafka(stack_settings, plan)
+        play_to_kafka(stack_settings, load_catalogue(), plan)
     assert not reader.by_topic()
 
 

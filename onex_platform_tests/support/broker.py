@@ -25,7 +25,7 @@ from onex_platform_tests.support.events import payload_fields
 def skip_what_others_left(settings: Settings) -> None:
     """Let the test's log begin at the topics' present ends."""
     with open_archive(settings) as archive, open_consumer(settings) as consumer:
-        places = places_of(consumer, input_topics())
+        places = places_of(consumer, input_topics(load_catalogue()))
         moves = [CursorMove(*place, None, ends_of(consumer, place).end) for place in places]
         with archive.database.transaction() as cursor:
             assert move_consumer_cursors(cursor, archive.domain, moves)

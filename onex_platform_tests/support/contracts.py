@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from typing import Any
 
+from onex_platform.domain.events import EnumEventKind
+from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract import TopicContract
 
 EVENT_FIELDS: dict[str, Any] = {
@@ -48,3 +52,15 @@ def legacy(**fields: Any) -> TopicContract:
 
 def snapshot(**fields: Any) -> TopicContract:
     return TopicContract.model_validate(SNAPSHOT_FIELDS | fields)
+
+
+def with_own_topics(catalogue: Catalogue, *kinds: EnumEventKind) -> Catalogue:
+    """The catalogue with newer topics for these kinds, which no other test writes to."""
+    version = secrets.randbelow(10**8) + 2
+    newer = [
+        catalogue.for_kind(kind).model_copy(
+            update={"topic": re.sub(r"v\d+$", f"v{version}", catalogue.for_kind(kind).topic)}
+        )
+        for kind in kinds
+    ]
+    return Catalogue([*catalogue, *newer])

@@ -8,12 +8,12 @@ from datetime import datetime
 from itertools import pairwise
 from uuid import UUID, uuid4, uuid5
 
-from onex_platform.domain.batch import replay
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import EntityKey, identify_node
 from onex_platform.domain.intake import Parked, RawRecord, admit
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.committed_cuts import CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from onex_platform.domain.batch import BatchFold, Decider, fold_batch
+from onex_platform.domain.batch import Decider
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.idempotency import mark_duplicates
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey, identify_node
 from onex_platform.domain.intake import IntakeRules, Parked, RawRecord, admit
-from onex_platform.domain.order import number
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.log_order import mark_duplicates, number
+from onex_platform.domain.reference.plain_fold import BatchFold, fold_batch
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.history_files import Offsets

@@ -25,19 +25,21 @@ from onex_platform.snapshots.publish.relay import OutboxRelay, open_relay
 from onex_platform.snapshots.publish.topic_setup import ensure_topic
 from onex_platform.snapshots.snapshot_records import PublishedState, published_state
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
 from onex_platform_tests.support.events import State, at, number_id, row
 from onex_platform_tests.support.stored_rows import Store, open_store
 
 _SEQUENCES = count(1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Registry:
     """Rows of the test's own database, and a snapshot topic that nobody else writes to."""
 
     settings: Settings
     config: ModelSnapshotTopicConfig
     store: Store
+    catalogue: Catalogue
 
     def change(self, *nodes: int, **fields: Any) -> list[ModelRegistrationProjection]:
         """Let something happen to these nodes; their rows as they are stored then."""
@@ -63,7 +65,7 @@ class Registry:
         """A relay as another process has it."""
         snapshots = self.settings.snapshots.model_copy(update=changes)
         settings = self.settings.model_copy(update={"snapshots": snapshots})
-        with open_relay(settings, self.config) as opened:
+        with open_relay(settings, self.catalogue, self.config) as opened:
             yield opened
 
     def forget_outbox(self) -> None:
@@ -124,6 +126,7 @@ def open_registry(settings: Settings) -> Iterator[Registry]:
             "partition_count": 3,
         }
     )
-    assert ensure_topic(settings, config).created
+    catalogue = load_catalogue()
+    assert ensure_topic(settings, catalogue, config).created
     with open_store(settings) as store:
-        yield Registry(settings, config, store)
+        yield Registry(settings, config, store, catalogue)

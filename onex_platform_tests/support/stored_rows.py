@@ -11,13 +11,14 @@ from uuid import UUID, uuid4
 
 from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import Settings
-from onex_platform.domain.batch import BatchFold, Decider, fold_batch
+from onex_platform.domain.batch import Decider
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.idempotency import mark_duplicates
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import RawRecord, admit
-from onex_platform.domain.order import number, position_at
+from onex_platform.domain.order import position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.log_order import mark_duplicates, number
+from onex_platform.domain.reference.plain_fold import BatchFold, fold_batch
 from onex_platform.engines.postgres.database import (
     Cursor,
     Database,
@@ -93,7 +94,7 @@ class Store:
         """Events at their positions, folded onto the stored rows but not written."""
         events = list(events)
         rows = self.reader.get_many({event.entity.entity_id for event in events}, domain)
-        return ProjectionBatch.of_fold(domain, fold_batch(rows, events), start=start, end=end)
+        return _batch_of(domain, fold_batch(rows, events), start, end)
 
     def fold(self, events: Iterable[LogEvent], start: int, end: int) -> BatchResult:
         """Events at their positions, folded and written."""
@@ -122,8 +123,20 @@ class Store:
         rows = self.reader.get_many({event.entity.entity_id for event in events})
         fold = fold_batch(rows, judged, decider)
         start, end = position_at(closed_before), position_at(instant)
-        batch = ProjectionBatch.of_fold(REGISTRATION_DOMAIN, fold, start=start, end=end)
+        batch = _batch_of(REGISTRATION_DOMAIN, fold, start, end)
         return fold, self.projector.persist_batch(batch)
+
+
+def _batch_of(domain: str, fold: BatchFold, start: int, end: int) -> ProjectionBatch:
+    """The batch in which the events of the plain fold have their effect."""
+    return ProjectionBatch(
+        domain=domain,
+        start=start,
+        end=end,
+        read=fold.read,
+        outcomes=fold.outcomes,
+        content=Given(fold.changes.values(), [*fold.facts, *fold.announced], fold.refusals),
+    )
 
 
 def enter_ids(cursor: Cursor, domain: str, events: Iterable[LogEvent]) -> None:

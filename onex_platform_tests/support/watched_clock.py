@@ -12,7 +12,8 @@ from typing import Any
 from onex_platform.base.settings import Settings
 from onex_platform.deadlines.scan import ScanAccount, scan
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.order import moment_of, number, position_at
+from onex_platform.domain.order import moment_of, position_at
+from onex_platform.domain.reference.log_order import number
 from onex_platform.ingest import inbox
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.projections.fold.checkpoint import fold_position, move_fold_cursor

@@ -10,11 +10,11 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from onex_platform.domain.batch import replay
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.committed_cuts import CutAccount

@@ -55,6 +55,9 @@ class CommittedCuts:
     def begin(self) -> None:
         """Make sure that the log has a head; one without cuts begins before every broker."""
         with self._database.transaction() as cursor:
+            query = "SELECT FROM log_heads WHERE domain = %s"
+            if cursor.execute(query, (self._domain,)).fetchone() is not None:
+                return  # whoever merely looks must not write
             cursor.execute(
                 "INSERT INTO log_heads (domain, head) VALUES (%s, %s) ON CONFLICT DO NOTHING",
                 (self._domain, BEGINNING),

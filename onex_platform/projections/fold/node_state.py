@@ -15,10 +15,10 @@ from pydantic_core import from_json
 from onex_platform.domain import machine
 from onex_platform.domain.envelope import parse_payload
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.fold import LIFE_FIELDS, Changes, changed, described, failed
 from onex_platform.domain.identity import identify_node
 from onex_platform.domain.payloads import IntrospectionPayload, RegistrationFailedPayload
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.row_fields import LIFE_FIELDS, Changes, changed, described, failed
 from onex_platform.domain.states import EnumNodeType
 from onex_platform.ingest.event_schema import provenance_of, uuid_of
 from onex_platform.projections.fold.row_columns import from_columns

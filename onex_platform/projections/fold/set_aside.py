@@ -148,7 +148,8 @@ def alert_of_set_aside(archive: PageArchive, now: datetime) -> int:
     """
     with archive.database.transaction() as cursor:
         untold = marks(cursor, archive.domain, untold=True)
-    told = tell(archive.settings, "set_aside", [_alarm(archive.domain, mark) for mark in untold])
+    alarms = [_alarm(archive.domain, mark) for mark in untold]
+    told = tell(archive.settings, archive.catalogue, "set_aside", "set_aside.alert", alarms)
     if told:
         with effect("set_aside.mark_alert"), archive.database.transaction() as cursor:
             cursor.execute(

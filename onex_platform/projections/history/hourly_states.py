@@ -21,6 +21,7 @@ from onex_platform.base.faults import effect
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cut_counts import first_position
 from onex_platform.log.pins import pinned_since
 from onex_platform.log.store import PageStore
 from onex_platform.projections.fold.column_fold import BucketFold
@@ -112,20 +113,16 @@ def known_position(archive: PageArchive, moment: datetime) -> int:
 def unwritten_hours(archive: PageArchive) -> Iterator[datetime]:
     """The hours that are over and have no stored state yet, oldest first."""
     with archive.database.transaction() as cursor:
-        first = cursor.execute(
-            "SELECT min(min_position) AS position FROM pages"
-            " WHERE domain = %s AND replaced_at IS NULL",
-            [archive.domain],
-        ).fetchone()
+        first = first_position(cursor, archive.domain)
         written = {
             row.hour.astimezone(UTC)
             for row in cursor.execute(
                 "SELECT hour FROM registration_history WHERE domain = %s", [archive.domain]
             )
         }
-    if first is None or first.position is None:
+    if first is None:
         return
-    hour, folded = hour_of(moment_of(first.position)), moment_of(folded_to(archive))
+    hour, folded = hour_of(moment_of(first)), moment_of(folded_to(archive))
     while hour + HOUR <= folded:
         if hour not in written:
             yield hour

@@ -54,6 +54,7 @@ from onex_platform.projections.history.hourly_states import aside_in_hours, forg
 from onex_platform.projections.history.state_files import THE_BEGINNING, StoredState
 from onex_platform.projections.rebuild import side_table
 from onex_platform.projections.rebuild.side_table import Comparison, require_side_table
+from onex_platform.projections.reconciliation import look
 from onex_platform.projections.write.batch_counts import Tally
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Rebuild:
     def _refuse_unless_sound(
         self, cursor: Cursor, comparison: Comparison, at_most: int | None
     ) -> None:
-        verdict = accounting(self._archive, whole=True)
+        verdict = accounting(look(self._archive, whole=True))
         if not verdict.passed:
             raise RebuildRefusedError(
                 f"The accounts of the log do not add up: {verdict.description}",

@@ -29,13 +29,18 @@ TAKE_ROWS = """
         ORDER BY id LIMIT %(limit)s
     )) RETURNING entity_id, row_version"""
 
-
+# Whose row has an entry for the snapshot topic.
+WAITING_ROWS = "SELECT entity_id FROM outbox WHERE domain = %(domain)s AND entry <> 'event'"
 # A few at most, known before the first entry is looked at.
 _NOT_HELD = """
     entity_id <> ALL (ARRAY(
         SELECT held.entity_id FROM held_publications AS held
         WHERE held.domain = %(domain)s AND held.next_try_at > clock_timestamp()
     ))"""
+_PUBLISHED_REQUESTS = """
+    INSERT INTO published_ack_requests (domain, entity_id, published_at)
+    SELECT %(domain)s, entity_id, clock_timestamp() FROM unnest(%(ids)s::uuid[]) AS entity_id
+    ON CONFLICT (domain, entity_id) DO UPDATE SET published_at = excluded.published_at"""
 # Half a minute, and twice as long each time, up to an hour.
 _HOLD = """
     INSERT INTO held_publications AS held
@@ -85,6 +90,13 @@ def waiting(cursor: Cursor, domain: str) -> Waiting:
         {"domain": domain},
     )
     return Waiting(counts.rows, counts.events)
+
+
+def waiting_among(cursor: Cursor, domain: str, nodes: Collection[UUID]) -> set[UUID]:
+    """Of some nodes, those with an entry for the snapshot topic."""
+    query = f"{WAITING_ROWS} AND entity_id = ANY(%(ids)s)"
+    rows = cursor.execute(query, {"domain": domain, "ids": list(nodes)})
+    return {row.entity_id for row in rows}
 
 
 def oldest_waiting(cursor: Cursor, domain: str) -> timedelta:
@@ -159,6 +171,11 @@ def mark_told(cursor: Cursor, domain: str, nodes: Collection[UUID], now: datetim
 def acknowledge(cursor: Cursor, domain: str, ids: Sequence[int]) -> None:
     """Drop the entries that the broker acknowledged."""
     cursor.execute("DELETE FROM outbox WHERE domain = %s AND id = ANY(%s)", [domain, list(ids)])
+
+
+def note_requests(cursor: Cursor, domain: str, nodes: Collection[UUID]) -> None:
+    """Note that these nodes' requests for an acknowledgement are published now."""
+    cursor.execute(_PUBLISHED_REQUESTS, {"domain": domain, "ids": list(nodes)})
 
 
 def envelope_of(fact: LogEvent) -> ModelEventEnvelope:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
 from uuid import UUID
 
 from onex_platform.base.settings import Settings
-from onex_platform.domain.batch import BatchFold, RowChange
+from onex_platform.domain.batch import RowChange
 from onex_platform.domain.projection import ModelRegistrationProjection, ModelSequenceInfo
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, Database, lift_statement_limit
@@ -52,18 +51,6 @@ class ProjectionBatch:
     set_aside: int = 0
     content: Staged | Given = field(default_factory=Given)
     pages: Sequence[StoredPage] = ()
-
-    @classmethod
-    def of_fold(cls, domain: str, fold: BatchFold, *, start: int, end: int) -> Self:
-        """The batch in which the events of the reference fold have their effect."""
-        return cls(
-            domain=domain,
-            start=start,
-            end=end,
-            read=fold.read,
-            outcomes=fold.outcomes,
-            content=Given(fold.changes.values(), [*fold.facts, *fold.announced], fold.refusals),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 from uuid import UUID
 
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import Positions, read_to_end, written_positions
 from onex_platform.engines.postgres.database import Cursor, Database
+from onex_platform.projections.snapshot_rows import (
+    RowState,
+    read_rows,
+    read_rows_after,
+    row_versions,
+)
+from onex_platform.projections.write import outbox
 from onex_platform.snapshots.audit.contents import digest_of
 from onex_platform.snapshots.audit.topic_states import (
     EnumSnapshotFault,
@@ -28,29 +35,10 @@ from onex_platform.snapshots.audit.topic_states import (
     State,
     TopicStates,
 )
-from onex_platform.snapshots.snapshot_records import (
-    RowState,
-    published_state,
-    read_rows,
-    read_rows_after,
-)
+from onex_platform.snapshots.snapshot_records import published_state
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
 _ROWS_AT_ONCE = 2000
-_WAITING = """
-    SELECT DISTINCT entity_id FROM outbox
-    WHERE domain = %(domain)s AND entry <> 'event' AND entity_id = ANY(%(ids)s)"""
-_ROWS = """
-    SELECT
-        entity_id,
-        row_version,
-        deregistered_at IS NOT NULL AS closed,
-        entity_id IN (
-            SELECT entity_id FROM outbox WHERE domain = %(domain)s AND entry <> 'event'
-        ) AS waiting
-    FROM registration_projections
-    WHERE domain = %(domain)s AND (%(ids)s::uuid[] IS NULL OR entity_id = ANY(%(ids)s))"""
-
 _LEADING = (EnumSnapshotFault.AHEAD, EnumSnapshotFault.UNKNOWN)
 
 
@@ -116,7 +104,7 @@ def compare(
     topic.read_on(entities)
     suspects: dict[UUID, State | None] = {}
     unseen = set(states.entities())
-    for row in _rows(database, config.domain, entities):
+    for row in row_versions(database, config.domain, entities):
         result.rows += 1
         unseen.discard(row.entity_id)
         state = State(row.row_version, row.closed)
@@ -127,7 +115,8 @@ def compare(
         else:
             suspects[row.entity_id] = state
     unknown = {key for key in unseen if states.fault_of(key, None) is not None}
-    on_their_way = _waiting(database, config.domain, unknown)
+    with database.transaction() as cursor:
+        on_their_way = outbox.waiting_among(cursor, config.domain, unknown)
     result.waiting += len(on_their_way)
     suspects |= dict.fromkeys(unknown - on_their_way)
     doubted: dict[UUID, _Said] = {}
@@ -149,7 +138,7 @@ def compare(
             result.faults.append(fault)
     now = {
         row.entity_id: State(row.row_version, row.closed)
-        for row in (_rows(database, config.domain, leading) if leading else ())
+        for row in (row_versions(database, config.domain, leading) if leading else ())
     }
     for key in leading:
         fault = states.fault_of(key, now.get(key))
@@ -203,17 +192,3 @@ def _whole_rows(cursor: Cursor, domain: str, ids: Collection[UUID] | None) -> It
             return
         yield from piece
         last, _, _ = piece[-1]
-
-
-def _waiting(database: Database, domain: str, ids: Collection[UUID]) -> set[UUID]:
-    """Which of them have an entry in the outbox."""
-    if not ids:
-        return set()
-    with database.transaction() as cursor:
-        found = cursor.execute(_WAITING, {"domain": domain, "ids": list(ids)}).fetchall()
-    return {entry.entity_id for entry in found}
-
-
-def _rows(database: Database, domain: str, ids: Iterable[UUID] | None) -> Iterator[Any]:
-    chosen = None if ids is None else list(ids)
-    return database.stream(_ROWS, {"domain": domain, "ids": chosen}, rows_per_fetch=5000)

@@ -17,16 +17,14 @@ from itertools import islice
 from uuid import UUID
 
 from onex_platform.base.faults import effect
-from onex_platform.domain.projection import MOST_LIFTED_VERSION, MOST_VERSION
-from onex_platform.engines.postgres.database import Cursor
-from onex_platform.projections.fold.checkpoint import lock_checkpoint
+from onex_platform.domain.projection import MOST_VERSION
+from onex_platform.projections.snapshot_rows import lift_versions, queue_stored
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.audit.comparison import TopicComparison, compare
 from onex_platform.snapshots.audit.topic_states import EnumSnapshotFault, Fault
 from onex_platform.snapshots.publish.relay import OutboxRelay
 
 REPAIRS_PER_SWEEP = 100_000
-_ENTRY = "CASE WHEN deregistered_at IS NULL THEN 'snapshot' ELSE 'tombstone' END"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +46,16 @@ def sweep(
 ) -> Sweep:
     """Compare rows and topic, or those of some entities, and queue what has to be published."""
     found = look(relay, entities, contents=contents)
-    lifted = [
-        fault
+    outdone = {
+        fault.entity_id: fault.record.version
         for fault in found.faults
-        if fault.is_outdone and (raise_versions or fault.kind is not EnumSnapshotFault.AHEAD)
-    ][:limit]
+        if fault.is_outdone
+        and fault.record is not None
+        and (raise_versions or fault.kind is not EnumSnapshotFault.AHEAD)
+    }
+    lifted = dict(islice(outdone.items(), limit))
     with relay.database.transaction() as cursor:
-        raised = _raise(cursor, relay.domain, lifted) if lifted else 0
+        raised = lift_versions(cursor, relay.domain, lifted) if lifted else 0
         with effect("snapshots.queue_repairs"):
             queued = outbox.queue_rows(cursor, relay.domain, islice(_repairs(found.faults), limit))
     return Sweep(found, queued + raised, raised)
@@ -79,33 +80,7 @@ def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:
             yield "tombstone", fault.entity_id, min(fault.record.version + 1, MOST_VERSION)
 
 
-def _raise(cursor: Cursor, domain: str, faults: Collection[Fault]) -> int:
-    """Lift rows above what the topic has of them, and queue them."""
-    lock_checkpoint(cursor, domain)
-    rows = cursor.execute(
-        f"""
-        UPDATE registration_projections AS p SET row_version = topic.version + 1
-        FROM unnest(%(ids)s::uuid[], %(versions)s::bigint[]) AS topic (entity_id, version)
-        WHERE p.domain = %(domain)s AND p.entity_id = topic.entity_id
-            AND p.row_version <= topic.version AND topic.version < %(most)s
-        RETURNING {_ENTRY}, p.entity_id, p.row_version""",  # noqa: S608 - constant parts
-        {
-            "domain": domain,
-            "most": MOST_LIFTED_VERSION,
-            "ids": [fault.entity_id for fault in faults],
-            "versions": [fault.record.version for fault in faults if fault.record is not None],
-        },
-    ).fetchall()
-    return outbox.queue_rows(cursor, domain, rows)
-
-
 def queue_entities(relay: OutboxRelay, entities: Collection[UUID]) -> set[UUID]:
     """Queue these rows to be published again as they are; those that exist."""
     with relay.database.transaction() as cursor:
-        rows = cursor.execute(
-            f"SELECT {_ENTRY}, entity_id, row_version FROM registration_projections"  # noqa: S608
-            " WHERE domain = %s AND entity_id = ANY(%s)",
-            [relay.domain, list(entities)],
-        ).fetchall()
-        outbox.queue_rows(cursor, relay.domain, rows)
-    return {row.entity_id for row in rows}
+        return queue_stored(cursor, relay.domain, entities)

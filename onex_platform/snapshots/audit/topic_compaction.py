@@ -17,8 +17,8 @@ from itertools import chain
 from typing import Any
 
 from onex_platform.base.settings import Settings
+from onex_platform.checks import Verdict
 from onex_platform.engines.kafka.topic_reader import open_reader
-from onex_platform.ingest.checks import Verdict
 
 # The cleaner looks for work four times a minute by default, and needs some time for it.
 ALLOWANCE = timedelta(minutes=2)

@@ -8,22 +8,24 @@ from uuid import uuid5
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import shortened
+from onex_platform.checks import Verdict
 from onex_platform.engines.postgres.database import Database
-from onex_platform.ingest.checks import Verdict
 from onex_platform.projections.write import outbox
 from onex_platform.topics.alarms import Alarm, tell
+from onex_platform.topics.catalogue import Catalogue
 
 _OPERATION = "publish_events"
 
 
-def alert_of_held(settings: Settings, database: Database, domain: str) -> int:
+def alert_of_held(settings: Settings, catalogue: Catalogue, database: Database, domain: str) -> int:
     """Tell of every node that is held up and not told of yet; how many the broker has taken.
 
     What it does not take is told with the next attempt to publish, under the same event id.
     """
     with database.transaction() as cursor:
         untold = outbox.held(cursor, domain, untold=True)
-    told = tell(settings, "held_publication", [_alarm(domain, node) for node in untold])
+    alarms = [_alarm(domain, node) for node in untold]
+    told = tell(settings, catalogue, "held_publication", "held_publication.alert", alarms)
     if told:
         with effect("held_publication.mark_alert"), database.transaction() as cursor:
             nodes = [node.entity_id for node in untold]

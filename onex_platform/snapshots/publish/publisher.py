@@ -25,20 +25,16 @@ from onex_platform.domain.projection import (
 )
 from onex_platform.engines.kafka.clients import read_to_end, written_positions
 from onex_platform.engines.postgres.database import Database
+from onex_platform.projections.snapshot_rows import RowState, read_rows
 from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.read.snapshot_map import (
     Draft,
     MalformedSnapshotError,
     SnapshotMap,
 )
-from onex_platform.snapshots.snapshot_records import (
-    PublishedState,
-    RowState,
-    published_state,
-    read_rows,
-    version_in,
-)
+from onex_platform.snapshots.snapshot_records import PublishedState, published_state, version_in
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
+from onex_platform.topics.catalogue import Catalogue
 
 
 class StaleSnapshotError(OnexError):
@@ -64,11 +60,14 @@ class SnapshotPublisherRegistration:
         self,
         settings: Settings,
         database: Database,
+        catalogue: Catalogue,
         config: ModelSnapshotTopicConfig | None = None,
     ) -> None:
-        self.config = config or ModelSnapshotTopicConfig.default(settings.environment)
+        self.config = config or ModelSnapshotTopicConfig.default(
+            settings.environment, catalogue=catalogue
+        )
         self._settings = settings
-        self._writer = SnapshotWriter(settings, database, self.config)
+        self._writer = SnapshotWriter(settings, database, catalogue, self.config)
 
     def start(self) -> None:
         """Open the producer and make sure that both servers answer."""

@@ -28,18 +28,19 @@ _LOOK_SECONDS = 1
 
 @contextmanager
 def publication_lock(
-    settings: Settings, database: Database, domain: str, what: str
+    settings: Settings, database: Database, domain: str, point: str
 ) -> Iterator[Cursor]:
     """One transaction in which nobody else publishes for the domain.
 
-    Kafka's failures pass through it without counting against PostgreSQL.
+    `point` is the crash point of its commit. Kafka's failures pass through it without counting
+    against PostgreSQL.
     """
     failure = None
     with database.transaction() as cursor:
         _lock_publication(cursor, settings, domain)
         try:
             yield cursor
-            with effect(f"{what}.mark"):
+            with effect(point):
                 database.require_fence(cursor)
                 cursor.connection.commit()
         except InfraError as error:

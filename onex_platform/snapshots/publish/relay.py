@@ -34,20 +34,14 @@ from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open
 from onex_platform.engines.kafka.sender import send_each
 from onex_platform.engines.postgres.database import Database, open_database
 from onex_platform.projections.fold.containment import fault_of, is_of_a_node
+from onex_platform.projections.snapshot_rows import RowState, take_waiting_rows
 from onex_platform.projections.write import outbox
 from onex_platform.snapshots.publish.cloud_events import attributes
 from onex_platform.snapshots.publish.held_events import alert_of_held
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
 from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
-from onex_platform.snapshots.snapshot_records import RowState, take_waiting_rows
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.topics.catalogue import load_catalogue
-
-_PUBLISHED_REQUESTS = """
-    INSERT INTO published_ack_requests (domain, entity_id, published_at)
-    SELECT %(domain)s, entity_id, clock_timestamp() FROM unnest(%(ids)s::uuid[]) AS entity_id
-    ON CONFLICT (domain, entity_id) DO UPDATE SET published_at = excluded.published_at"""
-
+from onex_platform.topics.catalogue import Catalogue
 
 # Nodes with an event that Kafka refuses: the first such entry, and why.
 Refused = dict[UUID, tuple[Any, str]]
@@ -92,11 +86,13 @@ class OutboxRelay:
         self,
         settings: Settings,
         database: Database,
+        catalogue: Catalogue,
         config: ModelSnapshotTopicConfig,
     ) -> None:
         self.settings = settings
         self.database = database
-        self.writer = SnapshotWriter(settings, database, config)
+        self.catalogue = catalogue
+        self.writer = SnapshotWriter(settings, database, catalogue, config)
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
 
@@ -124,7 +120,7 @@ class OutboxRelay:
                     failures.append(error)
                     del steps[step]
         if account.held:
-            alert_of_held(self.settings, self.database, self.domain)
+            alert_of_held(self.settings, self.catalogue, self.database, self.domain)
         if failures:
             raise failures[0]
         account.waiting = sum(self.waiting()) if steps else 0
@@ -168,7 +164,7 @@ class OutboxRelay:
     def _publish_events(self, account: RelayAccount) -> bool:
         """Publish a batch; whether there may be another."""
         limit = self.settings.snapshots.batch_records
-        lock = publication_lock(self.settings, self.database, self.domain, "events")
+        lock = publication_lock(self.settings, self.database, self.domain, "events.mark")
         with lock as cursor:
             entries = outbox.pending_events(cursor, self.domain, limit)
             if not entries:
@@ -178,7 +174,7 @@ class OutboxRelay:
             sent = [entry for entry in entries if _is_before(entry, refused)]
             outbox.acknowledge(cursor, self.domain, [entry.id for entry in sent])
             requests = {e.entity_id for e in sent if e.event_kind == EnumEventKind.ACK_REQUESTED}
-            cursor.execute(_PUBLISHED_REQUESTS, {"domain": self.domain, "ids": list(requests)})
+            outbox.note_requests(cursor, self.domain, requests)
             outbox.let_go(cursor, self.domain, {e.entity_id for e in sent} - refused.keys())
             outbox.hold(cursor, self.domain, refused)
         account.events += len(sent)
@@ -248,7 +244,7 @@ class OutboxRelay:
         return failed | {ids[place]: error for place, error in refused.items()}
 
     def _to_record(self, entry: Any) -> KafkaRecord:
-        topic = load_catalogue().for_kind(EnumEventKind(entry.event_kind)).topic
+        topic = self.catalogue.for_kind(EnumEventKind(entry.event_kind)).topic
         key = entry.event_key or str(entry.event_id)
         cloudy = self.settings.snapshots.cloud_events
         headers = attributes(entry.envelope, key) if cloudy else []
@@ -266,15 +262,16 @@ def _is_before(entry: Any, refused: Refused) -> bool:
 @contextmanager
 def open_relay(
     settings: Settings,
+    catalogue: Catalogue,
     config: ModelSnapshotTopicConfig | None = None,
     *,
     database: Database | None = None,
     domain: str = REGISTRATION_DOMAIN,
 ) -> Iterator[OutboxRelay]:
     """A relay for the block; by itself it opens nothing. A database that is given stays open."""
-    config = config or ModelSnapshotTopicConfig.default(settings.environment, domain)
+    config = config or ModelSnapshotTopicConfig.default(settings.environment, domain, catalogue)
     with nullcontext(database) if database is not None else open_database(settings) as opened:
-        relay = OutboxRelay(settings, opened, config)
+        relay = OutboxRelay(settings, opened, catalogue, config)
         try:
             yield relay
         finally:

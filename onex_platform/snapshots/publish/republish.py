@@ -12,9 +12,9 @@ from uuid import UUID
 
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.transactions import Sent
+from onex_platform.projections.snapshot_rows import RowState, read_rows_after
 from onex_platform.snapshots.publish.topic_setup import ensure_topic
 from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
-from onex_platform.snapshots.snapshot_records import RowState, read_rows_after
 
 
 def rebuild_topic(
@@ -23,7 +23,7 @@ def rebuild_topic(
     on_progress: Callable[[int], None] = lambda records: None,
 ) -> Sent:
     """Make sure that the topic exists, and publish every row."""
-    ensure_topic(settings, writer.config)
+    ensure_topic(settings, writer.catalogue, writer.config)
     return publish_everything(settings, writer, on_progress)
 
 

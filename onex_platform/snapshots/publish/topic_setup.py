@@ -20,7 +20,7 @@ from onex_platform.engines.kafka.topic_admin import (
     topic_names,
 )
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,14 @@ class TopicChanges:
 
 
 def ensure_topic(
-    settings: Settings, config: ModelSnapshotTopicConfig, *, dry_run: bool = False
+    settings: Settings,
+    catalogue: Catalogue,
+    config: ModelSnapshotTopicConfig,
+    *,
+    dry_run: bool = False,
 ) -> TopicChanges:
     """Create the topic or alter what differs; harmless when repeated."""
-    wanted = layout_of(config, settings)
+    wanted = layout_of(settings, catalogue, config)
     with open_admin(settings) as admin:
         if config.topic not in topic_names(admin):
             _require_brokers(admin, config)
@@ -59,9 +63,11 @@ def ensure_topic(
     return TopicChanges(False, differing)
 
 
-def layout_of(config: ModelSnapshotTopicConfig, settings: Settings) -> TopicLayout:
+def layout_of(
+    settings: Settings, catalogue: Catalogue, config: ModelSnapshotTopicConfig
+) -> TopicLayout:
     """The topic on this cluster: the contract, and on top of it what the configuration says."""
-    contract = load_catalogue().snapshot(config.domain)
+    contract = catalogue.snapshot(config.domain)
     return TopicLayout(
         name=config.topic,
         partitions=config.partition_count,

@@ -26,10 +26,11 @@ from onex_platform.engines.kafka.transactions import (
     TransactionalProducer,
 )
 from onex_platform.engines.postgres.database import Cursor, Database
+from onex_platform.projections.snapshot_rows import RowState
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
-from onex_platform.snapshots.snapshot_records import RowState, to_messages
+from onex_platform.snapshots.snapshot_records import to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue
 
 _ATTEMPTS = 5
 _USUAL_MAX_BYTES = 1024 * 1024
@@ -52,16 +53,18 @@ class SnapshotWriter:
         self,
         settings: Settings,
         database: Database,
+        catalogue: Catalogue,
         config: ModelSnapshotTopicConfig,
     ) -> None:
         self.config = config
+        self.catalogue = catalogue
         self._settings = settings
         self._database = database
         self._producer = TransactionalProducer(
             settings,
             f"onex-snapshots.{config.domain}.{config.topic}",
             settings.snapshots.transaction_seconds,
-            load_catalogue().snapshot(config.domain).max_message or _USUAL_MAX_BYTES,
+            catalogue.snapshot(config.domain).max_message or _USUAL_MAX_BYTES,
         )
 
     def exclusively(self, work: Callable[[Publication], T]) -> T:
@@ -84,8 +87,8 @@ class SnapshotWriter:
         self._producer.close()
 
     def _once(self, work: Callable[[Publication], T]) -> T:
-        lock = publication_lock(self._settings, self._database, self.config.domain, "snapshots")
-        with lock as cursor:
+        domain = self.config.domain
+        with publication_lock(self._settings, self._database, domain, "snapshots.mark") as cursor:
             self._producer.open()
             return work(Publication(cursor, self._send))
 

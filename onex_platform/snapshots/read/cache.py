@@ -23,7 +23,12 @@ from threading import Event, Lock, Thread
 from typing import Any, Self
 from uuid import UUID
 
-from onex_platform.base.errors import InfraError, InfraTimeoutError, InfraUnavailableError
+from onex_platform.base.errors import (
+    ConfigurationError,
+    InfraError,
+    InfraTimeoutError,
+    InfraUnavailableError,
+)
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
@@ -131,6 +136,20 @@ class SnapshotCache:
     def by_capability(self, name: str) -> tuple[ModelRegistrationSnapshot, ...]:
         """Nodes with a flag of this name that is true, or an operation or protocol called so."""
         return self._having(Trait("capability", name))
+
+    def get_active_nodes(self) -> list[ModelRegistrationSnapshot]:
+        """`active` under the specification's name."""
+        return list(self.active())
+
+    def get_by_type(self, node_type: str) -> list[ModelRegistrationSnapshot]:
+        """`by_type` under the specification's name; the type is spelled in any case."""
+        try:
+            return list(self.by_type(EnumNodeType(node_type)))
+        except ValueError:
+            raise ConfigurationError(
+                f"node_type={node_type!r} is no kind of node.",
+                hint=f"Ask for one of {', '.join(EnumNodeType)}.",
+            ) from None
 
     def all(self) -> tuple[ModelRegistrationSnapshot, ...]:
         return self._current().all()

@@ -1,1 +1,1 @@
-"""The servers themselves: how each is set up, started, and asked whether it serves."""
+"""The servers of a stack: how each is set up, started and known to be ready."""

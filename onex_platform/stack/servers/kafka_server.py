@@ -17,7 +17,7 @@ from onex_platform.stack import processes
 from onex_platform.stack.atomic_files import build_atomically, write_atomically
 from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.jars import BROKER, jar_files
-from onex_platform.stack.machine import find_java, java_environment
+from onex_platform.stack.java import find_java, java_environment
 from onex_platform.stack.ports import LOOPBACK
 from onex_platform.stack.progress import Report, silent
 from onex_platform.stack.servers.server import Server

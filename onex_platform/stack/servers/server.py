@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 from onex_platform.base.settings import Settings
 from onex_platform.stack.folders import ServerFolder, ServerRecord
-from onex_platform.stack.machine import java_environment
+from onex_platform.stack.java import java_environment
 from onex_platform.stack.ports import free_port, port_is_free, require_free_port
 from onex_platform.stack.progress import Report
 

@@ -12,7 +12,7 @@ from onex_platform.engines.health import spark_connect_answers
 from onex_platform.engines.spark import worker
 from onex_platform.stack.folders import ServerFolder, ServerRecord
 from onex_platform.stack.jars import spark_jars
-from onex_platform.stack.machine import find_java, java_environment, pyspark_folder
+from onex_platform.stack.java import find_java, java_environment, pyspark_folder
 from onex_platform.stack.ports import LOOPBACK
 from onex_platform.stack.progress import Report
 from onex_platform.stack.servers.server import Server

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onex_platform.domain import machine
-from onex_platform.domain.batch import Decider, fold_batch, replay
+from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import EntityKey, identify_node
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.plain_fold import fold_batch, replay
 from onex_platform.domain.states import EnumNodeType, EnumOutcome
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, to_events, to_table
 from onex_platform.projections.fold.column_fold import BucketFold

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onex_platform.base.settings import Settings
-from onex_platform.domain.batch import replay
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.domain.states import EnumNodeType
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.log.compaction import compact

@@ -24,6 +24,7 @@ from onex_platform.projections.fold.set_aside import alert_of_set_aside
 from onex_platform.projections.history import as_of, hourly_states
 from onex_platform.projections.history.state_files import THE_BEGINNING
 from onex_platform.projections.rebuild.side_table import EnumRowVerdict
+from onex_platform.projections.reconciliation import look
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.projections.rebuild.test_rebuild import (
     execute,
@@ -85,7 +86,7 @@ def test_whatever_breaks_for_one_node_leaves_the_others_alone_and_can_be_mended(
         read, parked, aside = fleet.counts()
         assert (parked, aside) == (2, 2)
         assert read == len(log_of(fleet.archive))
-        assert checks.accounting(fleet.archive, whole=True).passed
+        assert checks.accounting(look(fleet.archive, whole=True)).passed
         # It stays so, and costs the others nothing.
         assert fleet.cut(300, announcing(250, 2000)).committed
         assert (fleet.marks(), fleet.counts()[2]) == ([mark], 4)
@@ -246,7 +247,10 @@ def test_a_batch_that_did_without_a_node_that_was_released_is_folded_again(
     assert fleet.proof().holds
 
 
-def test_an_alarm_that_was_not_noted_is_told_again_under_the_same_id(fleet: Fleet) -> None:
+@pytest.mark.parametrize("point", ["after:set_aside.alert", "before:set_aside.mark_alert"])
+def test_an_alarm_that_was_not_noted_is_told_again_under_the_same_id(
+    fleet: Fleet, point: str
+) -> None:
     settings, now = fleet.archive.settings, datetime.now(UTC)
     create_topics(settings)
     before = end_positions(settings, [ERRORS])
@@ -256,7 +260,7 @@ def test_an_alarm_that_was_not_noted_is_told_again_under_the_same_id(fleet: Flee
     def die() -> None:
         raise KeyboardInterrupt
 
-    faults.arm("before:set_aside.mark_alert", die)
+    faults.arm(point, die)
     with pytest.raises(KeyboardInterrupt):
         alert_of_set_aside(fleet.archive, now)
     assert [alert_of_set_aside(fleet.archive, now) for _ in range(2)] == [1, 0]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.domain.batch import replay
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.order import position_at
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.refold import DamagedHistoryError

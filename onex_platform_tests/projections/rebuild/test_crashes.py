@@ -117,7 +117,7 @@ def test_what_tasks_write_after_their_rebuild_was_killed_is_removed_as_well(
     take_cut(live, joining(50, 120, 1000), at(200))
     with live.database.transaction() as cursor:
         cursor.execute("LOCK TABLE rebuilt_registrations IN SHARE MODE")
-        child = begin(live, remote_spark, "never")
+        child = begin(live, remote_spark, "after:rebuild.discard")
         deadline = time.monotonic() + 60
         while not _tasks_wait(live):
             assert child.poll() is None

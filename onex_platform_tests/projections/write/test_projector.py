@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import errors
 
-from onex_platform.domain.batch import Decider, RowChange, replay
+from onex_platform.domain.batch import Decider, RowChange
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.projection import ModelRegistrationProjection, ModelSequenceInfo
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.projections.write import outbox
 from onex_platform.projections.write.staged_batch import Given
 from onex_platform_tests.support.events import (

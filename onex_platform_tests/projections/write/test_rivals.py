@@ -13,8 +13,8 @@ import pytest
 
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings
-from onex_platform.domain.batch import replay
 from onex_platform.domain.events import LogEvent
+from onex_platform.domain.reference.plain_fold import replay
 from onex_platform_tests.support.events import Kind, State, event, number_id, row
 from onex_platform_tests.support.stored_rows import EMPTY, Store
 

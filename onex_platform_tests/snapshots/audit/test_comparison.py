@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from onex_platform.engines.kafka.clients import produce_all
+from onex_platform.projections.write import outbox
 from onex_platform.snapshots.audit import comparison
 from onex_platform.snapshots.audit.sweep import look, sweep
 from onex_platform.snapshots.audit.topic_states import EnumSnapshotFault
@@ -55,7 +56,7 @@ def _change_and_publish(registry: Registry, relay: OutboxRelay) -> None:
 def test_what_is_published_after_the_topic_was_read_is_in_its_tail(
     registry: Registry, relay: OutboxRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _before(monkeypatch, comparison, "_rows", lambda: _change_and_publish(registry, relay))
+    _before(monkeypatch, comparison, "row_versions", lambda: _change_and_publish(registry, relay))
     found = look(relay)
     assert (found.faults, found.rows, found.equal) == ([], 2, 2)
 
@@ -66,7 +67,7 @@ def test_what_is_published_after_the_rows_were_read_is_not_ahead_of_them(
     def happen() -> None:
         _change_and_publish(registry, relay)
 
-    _before(monkeypatch, comparison, "_rows", happen)  # the topic's tail has to be read
+    _before(monkeypatch, comparison, "row_versions", happen)  # the topic's tail has to be read
     _before(monkeypatch, comparison._Topic, "read_on", _nothing, happen)
     found = look(relay)
     assert (found.faults, found.rows, found.equal) == ([], 2, 2)
@@ -121,6 +122,6 @@ def test_the_removal_of_an_unknown_node_may_be_published_meanwhile(
     with registry.store.database.transaction() as cursor:
         cursor.execute("DELETE FROM registration_projections")
     assert sweep(relay).queued == 2
-    _before(monkeypatch, comparison, "_waiting", relay.publish_pending)
+    _before(monkeypatch, outbox, "waiting_among", relay.publish_pending)
     found = look(relay)
     assert (found.faults, found.waiting, found.equal) == ([], 0, 0)

@@ -232,7 +232,7 @@ def test_the_first_of_two_contents_of_one_version_is_what_a_follower_keeps(
 def test_what_the_topic_says_last_may_be_no_snapshot(registry: Registry) -> None:
     with published(registry, 1, 2, 3) as (relay, _, rows):
         publisher = SnapshotPublisherRegistration(
-            registry.settings, relay.database, registry.config
+            registry.settings, relay.database, registry.catalogue, registry.config
         )
         registry.intrude(1, b"{}", (VERSION_HEADER, "1"))
         registry.intrude(2, shown_of(rows[1], snapshot_version=5))

@@ -29,8 +29,9 @@ from onex_platform.base import faults
 from onex_platform.base.settings import load_settings
 from onex_platform.snapshots.publish.relay import open_relay
 from onex_platform.snapshots.audit.sweep import sweep
+from onex_platform.topics.catalogue import load_catalogue
 faults.arm(sys.argv[1])
-with open_relay(load_settings()) as relay:
+with open_relay(load_settings(), load_catalogue()) as relay:
     if "repairs" in sys.argv[1]:
         sweep(relay)
     relay.publish_pending()

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
+from onex_platform.base import faults
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
 from onex_platform.engines.kafka.topic_admin import TopicLayout, create
 from onex_platform.projections.write import outbox
-from onex_platform.snapshots.publish import relay as relays
 from onex_platform.snapshots.publish.held_events import no_event_is_held_back
 from onex_platform.snapshots.publish.relay import OutboxRelay
 from onex_platform.topics import alarms
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.contracts import with_own_topics
 from onex_platform_tests.support.events import Kind, event, number_id
 from onex_platform_tests.support.snapshot_registry import Registry
 from onex_platform_tests.support.stored_rows import queue_events
@@ -31,13 +30,12 @@ SICK = 3
 
 
 @pytest.fixture
-def topic(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def topic(registry: Registry) -> str:
     """One partition for all events, which takes small ones only, and few of them at once."""
-    name = f"test.{uuid4().hex}"
+    registry.catalogue = with_own_topics(registry.catalogue, Kind.NODE_ACCEPTED)
+    name = registry.catalogue.for_kind(Kind.NODE_ACCEPTED).topic
     with open_admin(registry.settings) as admin:
         create(admin, [TopicLayout(name, 1, 1, {"max.message.bytes": "1100"})])
-    everything = SimpleNamespace(for_kind=lambda kind: SimpleNamespace(topic=name))
-    monkeypatch.setattr(relays, "load_catalogue", lambda: everything)
     return name
 
 
@@ -179,3 +177,25 @@ def test_a_node_that_could_not_be_told_of_is_told_of_with_the_next_attempt(
         relay.publish_pending()
         with relay.database.transaction() as cursor:
             assert outbox.held(cursor, relay.domain, untold=True) == []
+
+
+@pytest.mark.parametrize(
+    "point", ["after:held_publication.alert", "before:held_publication.mark_alert"]
+)
+def test_a_node_that_was_told_of_and_not_noted_is_told_of_again_under_the_same_id(
+    registry: Registry, topic: str, point: str
+) -> None:
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    before = end_positions(registry.settings, [ERRORS])
+    queue(registry, (1, 1, True))
+    faults.arm(point, die)
+    with registry.relay() as relay:
+        with pytest.raises(KeyboardInterrupt):
+            relay.publish_pending()
+        due_again(registry)
+        relay.publish_pending()
+    told = [json.loads(m.value() or b"") for m in read_to_end(registry.settings, [ERRORS], before)]
+    assert len(told) == 2
+    assert len({alarm["event_id"] for alarm in told}) == 1

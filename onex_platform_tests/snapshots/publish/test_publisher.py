@@ -46,7 +46,9 @@ def opened(registry: Registry) -> Iterator[SnapshotPublisherRegistration]:
     settings = registry.settings
     with (
         open_database(settings) as database,
-        SnapshotPublisherRegistration(settings, database, registry.config) as publisher,
+        SnapshotPublisherRegistration(
+            settings, database, registry.catalogue, registry.config
+        ) as publisher,
     ):
         yield publisher
 
@@ -169,19 +171,20 @@ from uuid import UUID
 from onex_platform.engines.postgres.database import Database, open_engine
 from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import load_settings
-from onex_platform.snapshots.snapshot_records import read_rows, read_rows_after
+from onex_platform.projections.snapshot_rows import read_rows, read_rows_after
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.snapshots.publish.writer import SnapshotWriter
+from onex_platform.topics.catalogue import load_catalogue
 
 settings, node, moment = load_settings(), sys.argv[1], sys.argv[2]
 config = ModelSnapshotTopicConfig.default("dev")
 database = Database(open_engine(settings), CircuitBreaker("PostgreSQL"))
-writer = SnapshotWriter(settings, database, config)
+writer = SnapshotWriter(settings, database, load_catalogue(), config)
 
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
-def stream(turn):
+def stream(publication):
     with read_rows_after(publication.cursor, config.domain, str(UUID(int=0)), 10_000) as rows:
         def streaming():
             yield next(rows)
@@ -189,7 +192,7 @@ def stream(turn):
             yield from rows
         return publication.send(streaming())
 
-def read(turn):
+def read(publication):
     with read_rows(publication.cursor, config.domain, [node]) as found:
         rows = list(found)
     if moment == "reading":
@@ -318,7 +321,9 @@ def test_a_dead_broker_is_a_connection_error_and_then_the_breaker_opens(
         }
     )
     with open_database(settings) as database:
-        publisher = SnapshotPublisherRegistration(settings, database, registry.config)
+        publisher = SnapshotPublisherRegistration(
+            settings, database, registry.catalogue, registry.config
+        )
         for _ in range(2):
             with pytest.raises(InfraConnectionError, match=r"127\.0\.0\.1:1"):
                 publisher.start()

@@ -13,13 +13,10 @@ from onex_platform.base.errors import InfraError
 from onex_platform.domain.envelope import parse_envelope
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.projections.snapshot_rows import RowState, take_waiting_rows
 from onex_platform.snapshots.publish.relay import RelayAccount, open_relay
 from onex_platform.snapshots.publish.writer import Publication
-from onex_platform.snapshots.snapshot_records import (
-    PublishedState,
-    RowState,
-    take_waiting_rows,
-)
+from onex_platform.snapshots.snapshot_records import PublishedState
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import Kind, event, number_id
 from onex_platform_tests.support.snapshot_registry import Registry
@@ -141,7 +138,7 @@ def test_a_published_ack_request_is_remembered_with_its_time(registry: Registry)
 def test_an_empty_outbox_opens_no_client(registry: Registry) -> None:
     kafka = registry.settings.kafka.model_copy(update={"bootstrap_servers": "127.0.0.1:1"})
     settings = registry.settings.model_copy(update={"kafka": kafka})
-    with open_relay(settings, registry.config) as relay:
+    with open_relay(settings, registry.catalogue, registry.config) as relay:
         assert relay.publish_pending() == RelayAccount()
 
 
@@ -151,6 +148,9 @@ def test_events_are_published_though_the_snapshot_topic_is_missing(registry: Reg
     _queue(registry, Kind.NODE_ACCEPTED)
     snapshots = registry.settings.snapshots.model_copy(update={"transaction_seconds": 2})
     settings = registry.settings.model_copy(update={"snapshots": snapshots})
-    with open_relay(settings, missing) as relay, pytest.raises(InfraError, match="Unknown topic"):
+    with (
+        open_relay(settings, registry.catalogue, missing) as relay,
+        pytest.raises(InfraError, match="Unknown topic"),
+    ):
         relay.publish_pending()
     assert registry.waiting() == (1, 0)

@@ -116,7 +116,7 @@ def test_a_publisher_counts_the_others_and_refuses_it_alone(registry: Registry) 
     rows = registry.change(1, capabilities=_capabilities(5_000_000))
     rows += registry.change(2)
     publisher = SnapshotPublisherRegistration(
-        registry.settings, registry.store.database, registry.config
+        registry.settings, registry.store.database, registry.catalogue, registry.config
     )
     with publisher:
         assert publisher.publish_batch(rows) == 1

@@ -33,8 +33,8 @@ def test_a_missing_topic_is_created_as_contract_and_configuration_say(
     kafka_settings: Settings,
 ) -> None:
     config = _config(max_compaction_lag_ms=90_000)
-    assert ensure_topic(kafka_settings, config, dry_run=True).created
-    assert ensure_topic(kafka_settings, config).created
+    assert ensure_topic(kafka_settings, load_catalogue(), config, dry_run=True).created
+    assert ensure_topic(kafka_settings, load_catalogue(), config).created
     with open_admin(kafka_settings) as admin:
         layout = describe(admin, [config.topic])[config.topic]
     wanted = load_catalogue().snapshot("registration").kafka_config("dev")
@@ -45,37 +45,37 @@ def test_a_missing_topic_is_created_as_contract_and_configuration_say(
 
 def test_settings_that_differ_are_altered_and_no_others(kafka_settings: Settings) -> None:
     config = _config()
-    ensure_topic(kafka_settings, config)
-    assert ensure_topic(kafka_settings, config).altered == {}
+    ensure_topic(kafka_settings, load_catalogue(), config)
+    assert ensure_topic(kafka_settings, load_catalogue(), config).altered == {}
     other = _changed(config, min_compaction_lag_ms=1000, segment_bytes=2 * 1024 * 1024)
     changes = {
         "min.compaction.lag.ms": ("60000", "1000"),
         "segment.bytes": ("104857600", "2097152"),
     }
-    assert ensure_topic(kafka_settings, other, dry_run=True).altered == changes
-    assert ensure_topic(kafka_settings, other).altered == changes
-    assert ensure_topic(kafka_settings, other).altered == {}
+    assert ensure_topic(kafka_settings, load_catalogue(), other, dry_run=True).altered == changes
+    assert ensure_topic(kafka_settings, load_catalogue(), other).altered == changes
+    assert ensure_topic(kafka_settings, load_catalogue(), other).altered == {}
 
 
 def test_partitions_never_grow(kafka_settings: Settings) -> None:
     config = _config()
-    ensure_topic(kafka_settings, config)
+    ensure_topic(kafka_settings, load_catalogue(), config)
     with pytest.raises(ConfigurationError, match="new version of the topic instead") as refused:
-        ensure_topic(kafka_settings, _changed(config, partition_count=3))
+        ensure_topic(kafka_settings, load_catalogue(), _changed(config, partition_count=3))
     assert "partition_count=3" in refused.value.message
 
 
 def test_a_broker_that_can_not_keep_so_many_copies_is_named(kafka_settings: Settings) -> None:
     config = _config(replication_factor=3, min_insync_replicas=2)
     with pytest.raises(ConfigurationError, match="replication_factor=3") as refused:
-        ensure_topic(kafka_settings, config)
+        ensure_topic(kafka_settings, load_catalogue(), config)
     assert kafka_settings.kafka.bootstrap_servers in refused.value.message
 
 
 def test_a_topic_with_too_few_copies_for_the_setting_is_named(kafka_settings: Settings) -> None:
     config = _config()
-    ensure_topic(kafka_settings, config)
+    ensure_topic(kafka_settings, load_catalogue(), config)
     more = _changed(config, replication_factor=3, min_insync_replicas=2)
     with pytest.raises(ConfigurationError, match="min_insync_replicas=2") as refused:
-        ensure_topic(kafka_settings, more)
+        ensure_topic(kafka_settings, load_catalogue(), more)
     assert "1 copies" in refused.value.message

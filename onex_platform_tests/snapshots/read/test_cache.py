@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from onex_platform.base.errors import InfraError, InfraUnavailableError
+from onex_platform.base.errors import ConfigurationError, InfraError, InfraUnavailableError
 from onex_platform.base.settings import Settings
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.domain.states import EnumNodeType
@@ -80,6 +80,11 @@ def test_nodes_are_found_by_state_type_and_capability(
     assert by_id(*cache.by_type(EnumNodeType.EFFECT)) == by_id(flagged, rejected)
     assert by_id(*cache.by_type(EnumNodeType.REDUCER)) == by_id(reducer)
     assert cache.by_type(EnumNodeType.COMPUTE) == ()
+    assert cache.get_active_nodes() == list(cache.active())
+    assert cache.get_by_type("EFFECT") == list(cache.by_type(EnumNodeType.EFFECT))
+    assert cache.get_by_type("compute") == []
+    with pytest.raises(ConfigurationError, match="node_type='effct' is no kind of node"):
+        cache.get_by_type("effct")
     assert by_id(*cache.by_capability("read")) == by_id(reducer, rejected)
     assert by_id(*cache.by_capability("postgres")) == by_id(flagged)
     assert cache.by_capability("x") == ()

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from onex_platform.domain.batch import Decider, fold_batch, replay
+from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.plain_fold import fold_batch, replay
 from onex_platform.domain.states import EnumNodeType
 from onex_platform_tests.support.events import NODE, START, State, at, event, record
 from onex_platform_tests.support.histories import Run, records, run_in_cuts, with_repeats

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onex_platform.base.errors import PrerequisiteError
-from onex_platform.stack.machine import find_java
+from onex_platform.stack.java import find_java
 from onex_platform_tests.stack.conftest import NewStack
 
 

@@ -1,18 +1,20 @@
-"""Which deadlines have passed: found by index alone, page by page, and joined with their rows.
+"""Which deadlines have passed, and how many nodes are active: what the clock asks of the rows.
 
-Each query first walks the scan index of its deadline, from where the last page ended: what is not
-overdue is never touched, and a row is looked up only once its key was found. A node that is set
-aside is never overdue: its row stands still because we don't fold its events.
+What has passed is found by index alone, page by page, and joined with its rows. Each query first
+walks the scan index of its deadline, from where the last page ended: what is not overdue is never
+touched, and a row is looked up only once its key was found. A node that is set aside is never
+overdue: its row stands still because we don't fold its events.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from onex_platform.domain.deadlines import is_past
-from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.facts import PassedDeadline
 from onex_platform.domain.identity import EntityKey
 from onex_platform.engines.postgres.database import Cursor, fetch_one
@@ -29,6 +31,28 @@ class OverdueKey(NamedTuple):
 
 
 BEGINNING = OverdueKey(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
+
+_DEADLINES = {Kind.ACK_TIMED_OUT: "ack_deadline", Kind.LIVENESS_EXPIRED: "liveness_deadline"}
+_ACTIVE = """
+    FROM registration_projections AS p
+    WHERE p.domain = %(domain)s AND p.current_state = 'active' AND p.deregistered_at IS NULL"""
+# For queries about a table of nodes. The row is looked up by its key: with states as conditions the
+# planner would walk the index of all active nodes, once for each.
+IS_ACTIVE = """
+    coalesce((
+        SELECT p.current_state = 'active' AND p.deregistered_at IS NULL
+        FROM registration_projections AS p
+        WHERE p.entity_id = {table}.entity_id AND p.domain = %(domain)s
+    ), false)"""
+_COUNT_ACTIVE = f"""
+    SELECT count(*) AS active
+    FROM (SELECT {_ACTIVE} AND p.tenant = %(tenant)s LIMIT %(most)s) AS counted"""  # noqa: S608
+_STANDING = """
+    SELECT event_id, last_applied_sequence AS position
+    FROM unnest(%(ids)s::uuid[], %(entities)s::uuid[], %(deadlines)s::timestamptz[])
+        AS fact (event_id, entity_id, deadline)
+    JOIN registrations AS r ON r.entity_id = fact.entity_id AND r.{column} = fact.deadline
+    WHERE r.domain = %(domain)s"""
 
 _KEYS = {
     Kind.ACK_TIMED_OUT: (
@@ -121,6 +145,30 @@ def read_page(
     known = [row for row in rows if row.tenant is not None and tenant in (None, row.tenant)]
     ready = [row for row in known if _could_be_answered(row, before, ack_window)]
     return OverduePage([_passed(domain, kind, row) for row in ready], len(known) - len(ready), end)
+
+
+def standing(cursor: Cursor, domain: str, facts: Sequence[LogEvent]) -> dict[UUID, int]:
+    """Of facts of one kind, those whose deadline is the row's, and the row's position."""
+    query = _STANDING.format(column=_DEADLINES[facts[0].kind])
+    parameters = {
+        "domain": domain,
+        "ids": [fact.event_id for fact in facts],
+        "entities": [fact.entity.entity_id for fact in facts],
+        "deadlines": [fact.deadline for fact in facts],
+    }
+    return {row.event_id: row.position for row in cursor.execute(query, parameters)}
+
+
+def count_active(cursor: Cursor, domain: str, tenant: str, most: int) -> int:
+    """How many nodes of a tenant are active; counted up to `most`."""
+    parameters = {"domain": domain, "tenant": tenant, "most": most}
+    return int(fetch_one(cursor, _COUNT_ACTIVE, parameters).active)
+
+
+def active_tenants(cursor: Cursor, domain: str) -> list[str]:
+    """Everybody who has an active node."""
+    query = f"SELECT DISTINCT tenant {_ACTIVE}"
+    return [row.tenant for row in cursor.execute(query, {"domain": domain})]
 
 
 def _could_be_answered(row: Any, before: datetime, ack_window: timedelta) -> bool:

@@ -6,10 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from onex_platform.domain.batch import replay
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.fold import apply
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.domain.reference.plain_fold import apply, replay
 from onex_platform.domain.states import EnumNodeType, EnumOutcome, EnumRegistrationState
 from onex_platform_tests.support.events import NODE, at, event, row
 
