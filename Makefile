@@ -4,7 +4,13 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# One stamp for each set of packages: what running needs, with the web interface, with the tests.
+RUN_STAMP := $(VENV)/.installed-run
+UI_STAMP := $(VENV)/.installed-ui
+DEV_STAMP := $(VENV)/.installed-dev
+$(RUN_STAMP): EXTRAS := embedded
+$(UI_STAMP): EXTRAS := embedded,ui
+$(DEV_STAMP): EXTRAS := dev
 # Processes that share the tests; each starts PostgreSQL, Kafka and Spark of its own.
 WORKERS ?= 2
 
@@ -13,37 +19,38 @@ WORKERS ?= 2
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP) ## install everything into .venv (done by the others when needed)
+setup: $(DEV_STAMP) ## install everything into .venv (the others install what they need)
 
-# Reinstalled only when the pins change; the stamp is written last, so a broken install is retried.
-$(STAMP): pyproject.toml constraints.txt
+# Reinstalled only when the pins change; a stamp is written last, so a broken install is retried.
+$(RUN_STAMP) $(UI_STAMP) $(DEV_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' \
 	  || { echo "error: Python 3.11 to 3.13 is needed; $$($(PYTHON) --version) was found. Set PYTHON=/path/to/python3.11." >&2; exit 3; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]' \
 	  || { echo "error: the packages could not be installed. Check the connection to the package index and run the command again." >&2; exit 4; }
 	@touch $@
 
-run: $(STAMP) ## set up and run the main job on the embedded servers
+run: $(RUN_STAMP) ## set up and run the main job on the embedded servers
 	$(BIN)/onex demo
 
-test: $(STAMP) ## set up, lint, check types and run every test
+# Workers take whole files, in the order of the root conftest: the longest first.
+test: $(DEV_STAMP) ## set up, lint, check types and run every test
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 --durations-min=5
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
 
-test-fast: $(STAMP) ## the inner loop: pure logic only, no servers, under two minutes
+test-fast: $(DEV_STAMP) ## the inner loop: pure logic only, no servers, under two minutes
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not servers'
 
-dev: $(STAMP) ## open the Dagster UI on the embedded servers
+dev: $(UI_STAMP) ## open the Dagster UI on the embedded servers
 	$(BIN)/onex stack dev
 
-lint: $(STAMP) ## ruff, mypy and the import directions
+lint: $(DEV_STAMP) ## ruff, mypy and the import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## apply ruff's formatting and safe fixes
+format: $(DEV_STAMP) ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -16,17 +17,36 @@ from sqlalchemy.engine import make_url
 
 from onex_platform import stack
 from onex_platform.base.settings import PagesSettings, Settings, SparkSettings
+from onex_platform.engines.postgres.database import database_address
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.ports import free_port
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broker import skip_what_others_left
+from onex_platform_tests.support.live_registry import enter_fleet
 from onex_platform_tests.support.s3 import running_s3, s3_environment
+from onex_platform_tests.support.snapshot_registry import Registry, open_registry
 from onex_platform_tests.support.stacks import connect, embedded_settings
+from onex_platform_tests.support.stored_rows import Store, open_store
+from onex_platform_tests.support.watched_clock import Watched, open_watched
+from onex_platform_tests.support.written_logs import WrittenLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of minutes first, then those that need servers, then the rest.
+
+    A worker that came upon a file of minutes last would work on it alone.
+    """
+    marked = {
+        name: {item.path for item in items if item.get_closest_marker(name)}
+        for name in ("long", "servers")
+    }
+    items.sort(key=lambda item: [item.path not in marked[name] for name in ("long", "servers")])
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +60,31 @@ def logging_as_before() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_lived_java() -> Iterator[None]:
+    """Java programs of the tests live for minutes: what the thorough compiler and the parallel
+    collector cost at their start, they never give back."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @pytest.fixture(scope="session")
-def stack_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def stack_settings(
+    tmp_path_factory: pytest.TempPathFactory, short_lived_java: None
+) -> Iterator[Settings]:
     """Attached settings of a PostgreSQL and a Kafka that live as long as the run."""
     with stack.running(embedded_settings(tmp_path_factory.mktemp("stack"))) as attached:
+        _trust_this_machine(attached)
         yield attached
+
+
+def _trust_this_machine(attached: Settings) -> None:
+    """Let PostgreSQL leave syncing to the system: tests kill processes, never the machine."""
+    with connect(attached) as connection:
+        for option in ("fsync", "full_page_writes"):
+            connection.execute(f"ALTER SYSTEM SET {option} = off")
+        connection.execute("SELECT pg_reload_conf()")
 
 
 @pytest.fixture
@@ -53,23 +93,80 @@ def kafka_settings(stack_settings: Settings) -> Settings:
     return stack_settings
 
 
-@pytest.fixture
-def database_url(stack_settings: Settings) -> Iterator[str]:
-    """The address of a new, empty database that is gone after the test."""
-    assert stack_settings.postgres.url is not None
-    server = make_url(stack_settings.postgres.url.get_secret_value())
+@contextmanager
+def _new_database(server: Settings, template: str = "template1") -> Iterator[Settings]:
+    """The server's settings, pointed to a copy of the template that is gone after the block."""
+    assert server.postgres.url is not None
     name = f"test_{uuid4().hex}"
-    with connect(stack_settings) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield server.set(database=name).render_as_string(hide_password=False)
+    address = make_url(server.postgres.url.get_secret_value()).set(database=name)
+    url = SecretStr(address.render_as_string(hide_password=False))
+    postgres = server.postgres.model_copy(update={"url": url})
+    with connect(server) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        yield server.model_copy(update={"postgres": postgres})
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest.fixture
-def database_settings(stack_settings: Settings, database_url: str) -> Settings:
-    """The shared stack's settings, pointed to the test's own database."""
-    postgres = stack_settings.postgres.model_copy(update={"url": SecretStr(database_url)})
-    return stack_settings.model_copy(update={"postgres": postgres})
+def database_settings(stack_settings: Settings) -> Iterator[Settings]:
+    """The shared stack's settings, pointed to an empty database of the test's own."""
+    with _new_database(stack_settings) as settings:
+        yield settings
+
+
+@pytest.fixture
+def database_url(database_settings: Settings) -> str:
+    assert database_settings.postgres.url is not None
+    return database_settings.postgres.url.get_secret_value()
+
+
+@pytest.fixture(scope="session")
+def migrated_template(stack_settings: Settings) -> Iterator[str]:
+    """A migrated database that nobody works in: copying it is faster than migrating anew."""
+    with _new_database(stack_settings) as settings:
+        migrate(settings)
+        yield database_address(settings.postgres).database or ""
+
+
+@pytest.fixture
+def store_settings(stack_settings: Settings, migrated_template: str) -> Iterator[Settings]:
+    """The shared stack's settings, pointed to a migrated database of the test's own."""
+    with _new_database(stack_settings, migrated_template) as settings:
+        yield settings
+
+
+@pytest.fixture
+def another_store(store_settings: Settings) -> Iterator[Callable[[], Store]]:
+    """Opens the store as another process would."""
+    with ExitStack() as stores:
+        yield lambda: stores.enter_context(open_store(store_settings))
+
+
+@pytest.fixture
+def store(another_store: Callable[[], Store]) -> Store:
+    return another_store()
+
+
+@pytest.fixture
+def archive_settings(store_settings: Settings, tmp_path: Path) -> Settings:
+    """A page archive of the test's own, in few parts: each costs a task of Spark."""
+    pages = PagesSettings(url=str(tmp_path / "pages"), buckets=4)
+    return store_settings.model_copy(update={"pages": pages})
+
+
+@pytest.fixture
+def archive(archive_settings: Settings) -> Iterator[PageArchive]:
+    with open_archive(archive_settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def log(archive: PageArchive) -> WrittenLog:
+    return WrittenLog(archive)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -114,12 +211,33 @@ def remote_spark(stack_settings: Settings) -> Iterator[Settings]:
 
 
 @pytest.fixture
-def pipeline_settings(database_settings: Settings, tmp_path: Path) -> Settings:
+def live(spark: SparkSession, archive: PageArchive) -> PageArchive:
+    """The archive of a small fleet whose live rows are what its log says."""
+    enter_fleet(spark, archive)
+    return archive
+
+
+@pytest.fixture
+def pipeline_settings(store_settings: Settings, tmp_path: Path) -> Settings:
     """The shared broker, a database and an archive of the test's own, and nothing to read yet."""
-    migrate(database_settings)
-    create_topics(database_settings)
-    settings = database_settings.model_copy(
+    create_topics(store_settings)
+    settings = store_settings.model_copy(
         update={"pages": PagesSettings(url=str(tmp_path / "pages"), settle_seconds=0.05)}
     )
     skip_what_others_left(settings)
     return settings
+
+
+@pytest.fixture
+def registry(store_settings: Settings) -> Iterator[Registry]:
+    """A registry with a snapshot topic of its own."""
+    create_topics(store_settings)
+    with open_registry(store_settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+def piped(pipeline_settings: Settings) -> Iterator[Watched]:
+    """Connected to the broker, with nothing to read there yet."""
+    with open_watched(pipeline_settings) as opened:
+        yield opened

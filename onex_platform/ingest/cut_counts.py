@@ -1,4 +1,4 @@
-"""Counts of cuts and pages, for those who compare what was read with what became of it."""
+"""Counts of cuts, for those who compare what was read with what became of it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ _COUNT_CUTS = """
         FROM log_cuts
         WHERE domain = %(domain)s AND instant > %(after)s AND instant <= %(until)s
     ) AS cuts"""
-_COUNT_EVENTS = """
-    SELECT coalesce(sum(event_count), 0)::bigint AS events FROM pages
-    WHERE domain = %(domain)s AND replaced_at IS NULL
-        AND min_position >= %(above)s AND min_position < %(below)s AND max_position < %(end)s"""
 
 
 class CutCounts(NamedTuple):
@@ -55,13 +51,6 @@ def count_cuts(cursor: Cursor, domain: str, after: datetime, until: datetime) ->
     return CutCounts(*fetch_one(cursor, _COUNT_CUTS, parameters))
 
 
-def count_events(cursor: Cursor, domain: str, above: int, below: int, end: int) -> int:
-    """The events of the pages that begin at `above` or behind it, before `below`, and end before
-    `end`."""
-    parameters = {"domain": domain, "above": above, "below": below, "end": end}
-    return int(fetch_one(cursor, _COUNT_EVENTS, parameters).events)
-
-
 def archived_after(cursor: Cursor, domain: str, moment: datetime) -> Archived:
     """What the cuts that ended after the moment brought into the log."""
     row = fetch_one(
@@ -71,12 +60,3 @@ def archived_after(cursor: Cursor, domain: str, moment: datetime) -> Archived:
         [domain, moment],
     )
     return Archived(row.events, row.since)
-
-
-def first_position(cursor: Cursor, domain: str) -> int | None:
-    """Where the log begins; None if it is empty."""
-    query = (
-        "SELECT min(min_position) AS position FROM pages WHERE domain = %s AND replaced_at IS NULL"
-    )
-    position: int | None = fetch_one(cursor, query, [domain]).position
-    return position

@@ -14,12 +14,17 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.engines.postgres.database import Cursor, Database
+from onex_platform.engines.postgres.database import Cursor, Database, fetch_one
 from onex_platform.log.page_layout import PageMetadata
 from onex_platform.log.pins import pinned_since
 from onex_platform.log.store import StoredPage
 
 _ID_SPACE = 2**128
+
+_COUNT_EVENTS = """
+    SELECT coalesce(sum(event_count), 0)::bigint AS events FROM pages
+    WHERE domain = %(domain)s AND replaced_at IS NULL
+        AND min_position >= %(above)s AND min_position < %(below)s AND max_position < %(end)s"""
 
 
 class PageEntry(NamedTuple):
@@ -230,6 +235,22 @@ class PageTable:
                 "DELETE FROM pages WHERE replaced_at IS NOT NULL AND page_id = ANY(%s)",
                 (page_ids,),
             )
+
+
+def count_events(cursor: Cursor, domain: str, above: int, below: int, end: int) -> int:
+    """The events of the pages that begin at `above` or behind it, before `below`, and end before
+    `end`."""
+    parameters = {"domain": domain, "above": above, "below": below, "end": end}
+    return int(fetch_one(cursor, _COUNT_EVENTS, parameters).events)
+
+
+def first_position(cursor: Cursor, domain: str) -> int | None:
+    """Where the log begins; None if it is empty."""
+    query = (
+        "SELECT min(min_position) AS position FROM pages WHERE domain = %s AND replaced_at IS NULL"
+    )
+    position: int | None = fetch_one(cursor, query, [domain]).position
+    return position
 
 
 def insert_pages(cursor: Cursor, pages: Iterable[StoredPage]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from onex_platform.engines.spark.worker import serve
 
-_USED_BY_TASKS = (
+USED_BY_TASKS = (
     "pyspark.sql.pandas.serializers",
     "pyspark.sql.pandas.types",
     "onex_platform.log.compaction.compact",
@@ -16,4 +16,4 @@ _USED_BY_TASKS = (
 )
 
 if __name__ == "__main__":
-    serve(_USED_BY_TASKS)
+    serve(USED_BY_TASKS)

@@ -18,10 +18,11 @@ from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.cut_counts import count_cuts, count_events
+from onex_platform.ingest.cut_counts import count_cuts
+from onex_platform.log.page_table import count_events
 from onex_platform.projections.fold.checkpoint import fold_position
 
-_BATCHES_AT_ONCE = 100_000
+BATCHES_AT_ONCE = 100_000
 
 
 class Totals(NamedTuple):
@@ -185,7 +186,7 @@ def _end_of_stretch(cursor: Cursor, domain: str, start: int, end: int) -> int:
     row = cursor.execute(
         "SELECT end_position FROM batch_outcomes WHERE domain = %s"
         " AND end_position > %s AND end_position < %s ORDER BY end_position OFFSET %s LIMIT 1",
-        [domain, start, end, _BATCHES_AT_ONCE - 1],
+        [domain, start, end, BATCHES_AT_ONCE - 1],
     ).fetchone()
     return end if row is None else int(row.end_position)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import click
 import pytest
 
 from onex_platform.base import errors
-from onex_platform.base.errors import ConfigurationError, InfraError, InfraTimeoutError, OnexError
+from onex_platform.base.errors import ConfigurationError, InfraError, OnexError
 from onex_platform.base.telemetry import correlated
-from onex_platform.cli import main as entry_point
 
 
 def test_an_error_reads_as_sentence_and_way_out() -> None:
@@ -49,33 +47,3 @@ def test_an_error_carries_the_correlation_id_of_its_work() -> None:
 def test_each_kind_has_its_exit_code(name: str, exit_code: int) -> None:
     kind: type[OnexError] = getattr(errors, name)
     assert kind("message").exit_code == exit_code
-
-
-def test_the_command_line_prints_sentence_way_out_and_correlation_id(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    error = InfraTimeoutError("The broker did not answer.", hint="Look at `onex stack status`.")
-
-    @click.command()
-    def failing() -> None:
-        raise error
-
-    monkeypatch.setattr(entry_point, "cli", failing)
-    with pytest.raises(SystemExit) as exit_:
-        entry_point.main([])
-    assert exit_.value.code == 4
-    assert capsys.readouterr().err.splitlines() == [
-        "error: The broker did not answer.",
-        "  Look at `onex stack status`.",
-        f"  correlation id {error.correlation_id}",
-    ]
-
-
-def test_the_command_line_hides_no_programming_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command()
-    def broken() -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(entry_point, "cli", broken)
-    with pytest.raises(ZeroDivisionError):
-        entry_point.main([])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ from onex_platform.base.errors import (
 )
 from onex_platform.base.resilience import BreakerStateChange, CircuitBreaker, shared_breaker
 from onex_platform.base.settings import BreakerSettings
+from onex_platform_tests.support.waiting import eventually
 
 _SHORT = BreakerSettings(reset_seconds=0.05)
 _LONG = BreakerSettings(reset_seconds=3600)
@@ -38,15 +38,16 @@ def _opened(settings: BreakerSettings) -> CircuitBreaker:
 
 def _admitted_after_reset(breaker: CircuitBreaker, block: Callable[[], None]) -> None:
     """Run `block` in the trial call, which is due as soon as the reset time has passed."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
+
+    def is_admitted() -> bool:
         try:
             with breaker.guard():
                 block()
-            return
         except InfraUnavailableError:
-            time.sleep(0.005)
-    raise AssertionError("no trial call was let through")
+            return False
+        return True
+
+    assert eventually(is_admitted, 5), "no trial call was let through"
 
 
 @pytest.mark.parametrize("error", [InfraConnectionError("away"), InfraTimeoutError("slow")])

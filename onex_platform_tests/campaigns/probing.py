@@ -26,6 +26,7 @@ from onex_platform.engines.kafka.clients import (
 )
 from onex_platform.engines.kafka.sender import Sender
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.waiting import eventually
 
 _PATIENCE_SECONDS = 60
 
@@ -71,13 +72,8 @@ class Arrivals:
 
     def await_all(self, nodes: Iterable[UUID], seconds: float) -> bool:
         """Wait until every node has a snapshot; False if one has none in time."""
-        limit = time.monotonic() + seconds
-        for node in nodes:
-            while node not in self._seen:
-                if time.monotonic() > limit:
-                    return False
-                time.sleep(0.01)
-        return True
+        awaited = set(nodes)
+        return eventually(lambda: awaited <= self._seen.keys(), seconds)
 
     def _follow(self) -> None:
         # Small waits: the clock is read when the record is handed over.
@@ -126,13 +122,12 @@ class Fleet:
 
     def await_answer_after(self, moment: float, seconds: float) -> Answer | None:
         """The first answer that came after a moment, to a node that was sent after it."""
-        limit = time.monotonic() + seconds
-        while time.monotonic() < limit:
-            for answer in self.answers():
-                if answer.sent >= moment and answer.answered is not None:
-                    return answer
-            time.sleep(0.05)
-        return None
+
+        def first() -> Answer | None:
+            later = (answer for answer in self.answers() if answer.sent >= moment)
+            return next((answer for answer in later if answer.answered is not None), None)
+
+        return first() if eventually(lambda: first() is not None, seconds) else None
 
     def await_all(self, seconds: float) -> bool:
         """Wait until every node that was sent has its answer."""

@@ -12,10 +12,7 @@ from onex_platform.ingest.cuts.staged_rows import stage
 from onex_platform.projections.write.projector import ProjectionBatch
 from onex_platform.projections.write.staged_batch import TABLES, Handed, Staged, hand_over
 from onex_platform_tests.campaigns.containment import Campaign
-from onex_platform_tests.projections.conftest import another_store, store, store_settings
 from onex_platform_tests.support.stored_rows import Store
-
-__all__ = ["another_store", "store", "store_settings"]
 
 
 def test_whatever_is_admitted_can_be_folded_and_decided() -> None:

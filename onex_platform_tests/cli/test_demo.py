@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -18,6 +18,8 @@ from onex_platform.cli.demo import show
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.simulate.kafka_player import PlayReport
 from onex_platform.simulate.records import Summary
+
+pytestmark = pytest.mark.long
 
 _EQUAL = re.compile(r"(\d+) records produced, \1 consumed: equal, topic by topic\.")
 _PROVEN = re.compile(
@@ -32,15 +34,24 @@ _LIVES = re.compile(
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    assert _processes_of(tmp_path) == []
+class Run(NamedTuple):
+    """What a run printed, and which processes of its folder outlived it."""
+
+    output: str
+    left: list[str]
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """A run in an empty folder, where it has to start the servers."""
+    folder = tmp_path_factory.mktemp("demo")
+    output = _require_success(_start(folder, "demo", "--nodes", "30", "--seconds", "6"))
+    return folder, Run(output, _processes_of(folder))
 
 
 @pytest.mark.servers
-def test_the_fleet_comes_back_as_it_was_played(folder: Path) -> None:
-    output = _require_success(_start(folder, "demo", "--nodes", "30", "--seconds", "6"))
+def test_the_fleet_comes_back_as_it_was_played(first_run: tuple[Path, Run]) -> None:
+    _, (output, _) = first_run
     assert _EQUAL.search(output)
     assert _PROVEN.search(output)
     assert "Lives per scenario" in output
@@ -48,16 +59,24 @@ def test_the_fleet_comes_back_as_it_was_played(folder: Path) -> None:
 
 
 @pytest.mark.servers
-def test_servers_that_run_already_are_used_and_left_running(folder: Path) -> None:
+def test_a_demo_stops_what_it_started(first_run: tuple[Path, Run]) -> None:
+    _, (_, left) = first_run
+    assert left == []
+
+
+@pytest.mark.servers
+def test_servers_that_run_already_are_used_and_left_running(first_run: tuple[Path, Run]) -> None:
+    folder, _ = first_run
     _require_success(_start(folder, "stack", "up"))
     try:
-        for _ in range(2):  # the second run does not count what the first one wrote
-            output = _require_success(_start(folder, "demo", "--nodes", "10", "--seconds", "2"))
-            assert _EQUAL.search(output)
-            assert _PROVEN.search(output)
+        # This run does not count what the first one wrote.
+        output = _require_success(_start(folder, "demo", "--nodes", "10", "--seconds", "2"))
+        assert _EQUAL.search(output)
+        assert _PROVEN.search(output)
         _require_success(_start(folder, "stack", "status"))
     finally:
         _require_success(_start(folder, "stack", "down"))
+    assert _processes_of(folder) == []
 
 
 @pytest.mark.servers
@@ -65,9 +84,9 @@ def test_servers_that_run_already_are_used_and_left_running(folder: Path) -> Non
     ("moment", "number"), [("Starting Kafka", signal.SIGTERM), ("Playing", signal.SIGINT)]
 )
 def test_an_interrupted_demo_stops_what_it_started(
-    folder: Path, moment: str, number: signal.Signals
+    tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
-    demo = _start(folder, "demo", "--seconds", "120")
+    demo = _start(tmp_path, "demo", "--seconds", "120")
     assert demo.stderr is not None
     for line in demo.stderr:
         if line.startswith(moment):
@@ -77,6 +96,7 @@ def test_an_interrupted_demo_stops_what_it_started(
     assert demo.returncode == 130, output + progress
     assert progress.strip().endswith("Interrupted.")
     assert "Traceback" not in progress
+    assert _processes_of(tmp_path) == []
 
 
 @pytest.mark.parametrize(

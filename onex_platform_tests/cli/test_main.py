@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 
+import click
 import pytest
 
-from onex_platform.base.errors import InfraConnectionError, OnexError
+from onex_platform.base.errors import InfraConnectionError, InfraTimeoutError, OnexError
 from onex_platform.cli import main as entry
 
 _HEAVY = ("confluent_kafka", "dagster", "psycopg", "pyspark", "sqlalchemy", "structlog", "yaml")
@@ -96,3 +97,33 @@ def _fail_settings_with(error: OnexError | KeyboardInterrupt, patch: pytest.Monk
         raise error
 
     patch.setattr("onex_platform.cli.settings.load_settings", fail)
+
+
+def test_the_command_line_prints_sentence_way_out_and_correlation_id(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = InfraTimeoutError("The broker did not answer.", hint="Look at `onex stack status`.")
+
+    @click.command()
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(entry, "cli", failing)
+    with pytest.raises(SystemExit) as exit_:
+        entry.main([])
+    assert exit_.value.code == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "error: The broker did not answer.",
+        "  Look at `onex stack status`.",
+        f"  correlation id {error.correlation_id}",
+    ]
+
+
+def test_the_command_line_hides_no_programming_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(entry, "cli", broken)
+    with pytest.raises(ZeroDivisionError):
+        entry.main([])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from onex_platform.projections.backlog import measure_backlog
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.waiting import eventually
 from onex_platform_tests.support.written_logs import (
     WrittenLog,
     files_of,
@@ -215,10 +215,7 @@ def delete_topic(settings: Settings, topic: str) -> None:
     with open_admin(settings) as admin:
         if topic in topic_names(admin):
             admin.delete_topics([topic])[topic].result()
-        deadline = time.monotonic() + 30
-        while topic in topic_names(admin):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert eventually(lambda: topic not in topic_names(admin))
 
 
 def delete_everything(settings: Settings, places: Iterable[InputPartition]) -> None:

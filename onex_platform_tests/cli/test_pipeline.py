@@ -28,8 +28,8 @@ from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.pipeline import drain
 from onex_platform.pipeline.proof_times import note_proof
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

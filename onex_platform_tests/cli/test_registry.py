@@ -13,22 +13,19 @@ from onex_platform.base.settings import address_variables
 from onex_platform.cli.main import main
 from onex_platform.domain.order import position_at
 from onex_platform.ingest.archive import PageArchive
-from onex_platform_tests.projections.rebuild.test_rebuild import (
+from onex_platform_tests.support.events import TENANT, at
+from onex_platform_tests.support.folded_logs import rows_of
+from onex_platform_tests.support.live_registry import (
     LIVE_TABLES,
     NODES,
     damage,
     execute,
-    live,
-    live_rows,
     node,
     physical,
 )
-from onex_platform_tests.support.events import TENANT, at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["live"]
 
 pytestmark = pytest.mark.servers
 
@@ -43,6 +40,7 @@ def onex(archive: PageArchive, *arguments: str, answer: str | None = None) -> Ru
     """The command as a shell runs it, errors and exit code included."""
     variables = address_variables(archive.settings) | {
         "ONEX_PAGES_URL": archive.store.url,
+        "ONEX_PAGES_BUCKETS": str(archive.buckets),
         "ONEX_SPARK_MASTER": "local[2]",
     }
     code: Any = 0
@@ -116,7 +114,7 @@ def test_the_list_goes_on_page_by_page_and_filters(live: PageArchive) -> None:
         if page["next_cursor"] is None:
             break
         going_on = ["--cursor", page["next_cursor"]]
-    open_nodes = {str(key.entity_id) for key in live_rows(live)} - {str(node(NODES - 1))}
+    open_nodes = {str(key.entity_id) for key in rows_of(live)} - {str(node(NODES - 1))}
     assert sorted(seen) == sorted(open_nodes)
     table = onex(live, "list", "--limit", "5")
     assert len(table.out.splitlines()) == 6

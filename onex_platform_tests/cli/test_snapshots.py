@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner, Result
 
-from onex_platform.base.settings import Settings, address_variables
+from onex_platform.base.settings import address_variables
 from onex_platform.cli.main import cli
-from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.snapshots.publish.publisher import UnreadableSnapshotError
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.events import number_id
-from onex_platform_tests.support.snapshot_registry import Registry, open_registry
+from onex_platform_tests.support.snapshot_registry import Registry
 
 pytestmark = pytest.mark.servers
 
 Onex = Callable[..., Result]
-
-
-@pytest.fixture
-def registry(database_settings: Settings) -> Iterator[Registry]:
-    migrate(database_settings)
-    create_topics(database_settings)
-    with open_registry(database_settings) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
-"""`onex topics list`: table, JSON and the docs' table, all from the catalogue, without a server."""
+"""`onex topics`: what the catalogue holds as table, JSON and the docs' table, and its creation."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
+from onex_platform.base.settings import Settings
 from onex_platform.cli.topics import command, markdown_table
 from onex_platform.topics.catalogue import load_catalogue
 
@@ -63,3 +65,16 @@ def test_the_table_in_the_docs_is_the_catalogue_s() -> None:
     assert table in _DOCS.read_text(encoding="utf-8"), (
         "docs/topics.md is out of date; paste the output of `onex topics list --markdown`"
     )
+
+
+@pytest.mark.servers
+def test_the_command_creates_and_reports(
+    kafka_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONEX_KAFKA_BOOTSTRAP_SERVERS", str(kafka_settings.kafka.bootstrap_servers))
+    first = CliRunner().invoke(command, ["create"])
+    assert first.exit_code == 0, first.output
+    second = CliRunner().invoke(command, ["create", "--dry-run"])
+    assert "0 to create, 21 existed, 0 settings differ" in second.stdout
+    report = json.loads(CliRunner().invoke(command, ["create", "--json"]).stdout)
+    assert (report["created"], len(report["existing"])) == ([], 21)

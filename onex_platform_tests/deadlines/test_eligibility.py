@@ -75,16 +75,16 @@ def test_the_future_is_never_judged(watched: Watched) -> None:
 
 
 @pytest.fixture
-def cut_off(log_settings: Settings) -> Iterator[Watched]:
+def cut_off(archive_settings: Settings) -> Iterator[Watched]:
     """The same registry, seen by somebody who can't reach the broker."""
-    kafka = log_settings.kafka.model_copy(
+    kafka = archive_settings.kafka.model_copy(
         update={
             "bootstrap_servers": "127.0.0.1:1",
             "connect_timeout_seconds": 0.2,
             "request_timeout_seconds": 1.0,
         }
     )
-    with open_watched(log_settings.model_copy(update={"kafka": kafka})) as opened:
+    with open_watched(archive_settings.model_copy(update={"kafka": kafka})) as opened:
         yield opened
 
 
@@ -165,8 +165,8 @@ def test_a_look_with_an_older_clock_does_not_set_the_watch_back(watched: Watched
     assert scan(watched.archive, NOW + GAP).expired == 1
 
 
-def test_a_grace_can_be_switched_off(log_settings: Settings) -> None:
-    with open_watched(with_deadlines(log_settings, grace_seconds=0)) as watched:
+def test_a_grace_can_be_switched_off(archive_settings: Settings) -> None:
+    with open_watched(with_deadlines(archive_settings, grace_seconds=0)) as watched:
         watched.active(1, at(0))
         watched.folded_to(NOW)
         assert scan(watched.archive, NOW).grace_until is not None  # at its very end it still holds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,8 +14,9 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.pipeline import drain
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.rebuild.rebuild import open_rebuild
-from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import require_live_equals_replay
+from onex_platform_tests.support.waiting import let_clock_pass
 from onex_platform_tests.support.watched_clock import Watched, open_watched
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def take_in(spark: SparkSession, watched: Watched, *records: tuple[EnumEventKind
 def declare(spark: SparkSession, watched: Watched) -> Counter[str]:
     """A scan by somebody who has watched for long; what waits then, by kind."""
     watched.publish_requests(datetime.now(UTC) - timedelta(hours=1))
-    time.sleep(0.5)  # the windows, and the settling time, are shorter than this
+    # The windows, and the settling time, are shorter than this.
+    let_clock_pass(datetime.now(UTC) + timedelta(seconds=0.5))
     drain(spark, watched.archive, linger_seconds=0.1)  # the evidence reaches beyond them as well
     watched.watched_at(datetime.now(UTC))
     scan(watched.archive, datetime.now(UTC))

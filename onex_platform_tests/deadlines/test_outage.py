@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from onex_platform.base.settings import BreakerSettings, PagesSettings, Settings
 from onex_platform.deadlines.scan import ScanAccount, scan_when_due
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import open_producer
-from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
@@ -60,13 +58,12 @@ def hurried(settings: Settings, kafka: Settings, folder: Path) -> Settings:
 
 
 def test_heartbeats_that_waited_for_the_broker_count_and_the_silent_expire_all_the_same(
-    spark: SparkSession, database_settings: Settings, tmp_path: Path
+    spark: SparkSession, store_settings: Settings, tmp_path: Path
 ) -> None:
-    migrate(database_settings)
     own = embedded_settings(tmp_path / "stack")
     attached = stack.up(own, services=("kafka",))
     try:
-        settings = hurried(database_settings, attached, tmp_path / "pages")
+        settings = hurried(store_settings, attached, tmp_path / "pages")
         create_topics(settings)
         with open_watched(settings) as life, open_producer(settings) as node:
             archive = life.archive
@@ -80,11 +77,9 @@ def test_heartbeats_that_waited_for_the_broker_count_and_the_silent_expire_all_t
             beat = sent(Kind.NODE_HEARTBEAT, "alive")
             node.produce(beat.topic, beat.value, beat.key)
             overdue = "SELECT count(*) FROM registration_liveness WHERE liveness_deadline < now()"
-            while life.select(overdue) != [(2,)]:
-                time.sleep(0.2)
-            with pytest.raises(InfraError):
-                while look(archive) is None:  # for a few seconds, a fold's own word is enough
-                    time.sleep(0.2)
+            assert wait_until(lambda: life.select(overdue) == [(2,)], 60)
+            with pytest.raises(InfraError):  # for a few seconds, a fold's own word is enough
+                wait_until(lambda: look(archive) is not None, 60, interval_seconds=0.2)
 
             port = attached.kafka.addresses()[0][1]
             stack.up(embedded_settings(tmp_path / "stack", kafka_port=port), services=("kafka",))
@@ -92,9 +87,10 @@ def test_heartbeats_that_waited_for_the_broker_count_and_the_silent_expire_all_t
             assert look(archive) is None  # nothing waits in it yet
             node.flush(60)
             drain(spark, archive, linger_seconds=0.2)
-            while (found := look(archive)) is None:
-                time.sleep(0.2)
-            assert found.expired == 1
+            found: list[ScanAccount | None] = []
+            assert wait_until(lambda: found.append(look(archive)) or found[-1] is not None, 60)
+            assert found[-1] is not None
+            assert found[-1].expired == 1
             drain(spark, archive, linger_seconds=0.2)
             assert life.states() == {"active": 1, "liveness_expired": 1}
             [(node_name,)] = life.select(

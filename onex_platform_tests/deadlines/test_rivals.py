@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psutil
@@ -23,6 +23,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.projections import overdue
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.support.events import TENANT, at
+from onex_platform_tests.support.waiting import let_clock_pass
 from onex_platform_tests.support.watched_clock import MINUTE, Watched, open_watched, with_deadlines
 
 pytestmark = pytest.mark.servers
@@ -80,14 +81,12 @@ def test_a_scanner_that_is_stuck_delays_the_others_by_no_more_than_its_turn(
         watched.watched_at(NOW)
         watched.folded_to(NOW)
         with stuck_scanner(settings, where) as stuck:
-            began = time.monotonic()
             if where != "keep_watch":
                 first = scan(watched.archive, NOW)
                 assert (first.stood_back, first.declared, first.complete) == (True, 0, False)
-            while scan(watched.archive, NOW).stood_back:
-                # Whoever waited for a lock would be refused it after this time, and no further.
-                assert time.monotonic() - began < settings.postgres.lock_timeout_seconds
-                time.sleep(0.1)
+            # Whoever waited for a lock would be refused it after this time, and no further.
+            limit = settings.postgres.lock_timeout_seconds
+            assert wait_until(lambda: not scan(watched.archive, NOW).stood_back, limit)
             assert len(watched.waiting()) == 15 + 30
             stuck.resume()
             stuck.wait(60)
@@ -118,7 +117,7 @@ def test_two_scanners_truly_at_once_declare_nothing_twice_and_keep_to_the_limit(
         watched.watched_at(NOW)
         watched.folded_to(NOW)
         with stuck_scanner(settings, "_place"), monkeypatch.context() as patched:
-            time.sleep(settings.deadlines.turn_seconds)
+            let_clock_pass(datetime.now(UTC) + timedelta(seconds=settings.deadlines.turn_seconds))
             patched.setattr(overdue, "read_page", together)
             with ThreadPoolExecutor(2) as pool:
                 accounts = list(pool.map(scanned, range(2)))

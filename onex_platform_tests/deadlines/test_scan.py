@@ -79,7 +79,7 @@ def test_nobody_expires_by_a_row_that_stands_still_because_the_node_is_set_aside
 
 
 def test_two_scanners_over_a_thousand_overdue_rows_declare_a_thousand_facts(
-    log_settings: Settings, watched: Watched
+    archive_settings: Settings, watched: Watched
 ) -> None:
     watched.active(10_000, at(9000))
     watched.active(1000, at(0), first=10_000)
@@ -88,7 +88,7 @@ def test_two_scanners_over_a_thousand_overdue_rows_declare_a_thousand_facts(
     watched.folded_to(NOW)
 
     def declared(_: int) -> int:
-        with open_watched(with_deadlines(log_settings, batch_rows=50)) as own:
+        with open_watched(with_deadlines(archive_settings, batch_rows=50)) as own:
             return scan(own.archive, NOW).declared
 
     with ThreadPoolExecutor(2) as pool:
@@ -208,11 +208,11 @@ def test_deregistered_nodes_are_never_judged(watched: Watched) -> None:
     [(True, None, True), (False, None, False), (False, True, True), (True, False, False)],
 )
 def test_where_another_registry_decides_it_also_declares(
-    log_settings: Settings, decider: bool, chosen: bool | None, declares: bool
+    archive_settings: Settings, decider: bool, chosen: bool | None, declares: bool
 ) -> None:
-    registration = log_settings.registration.model_copy(update={"decider_enabled": decider})
+    registration = archive_settings.registration.model_copy(update={"decider_enabled": decider})
     settings = with_deadlines(
-        log_settings.model_copy(update={"registration": registration}), enabled=chosen
+        archive_settings.model_copy(update={"registration": registration}), enabled=chosen
     )
     with open_watched(settings) as watched:
         watched.active(1, at(0))
@@ -232,10 +232,10 @@ def test_a_dry_run_counts_and_changes_nothing(watched: Watched) -> None:
 
 
 def test_a_hundred_thousand_overdue_rows_are_judged_in_bounded_scans_of_short_batches(
-    log_settings: Settings,
+    archive_settings: Settings,
 ) -> None:
     settings = with_deadlines(
-        log_settings, batch_rows=5000, scan_facts=40_000, scan_seconds=100, guard_share=1.0
+        archive_settings, batch_rows=5000, scan_facts=40_000, scan_seconds=100, guard_share=1.0
     )
     with open_watched(settings) as watched:
         watched.active(100_000, at(0))
@@ -284,9 +284,9 @@ def test_the_overdue_are_found_by_an_index_alone(
 
 
 def test_a_scan_that_runs_out_of_time_is_continued_and_nobody_is_passed_over(
-    log_settings: Settings,
+    archive_settings: Settings,
 ) -> None:
-    settings = with_deadlines(log_settings, batch_rows=10, scan_seconds=1e-9)
+    settings = with_deadlines(archive_settings, batch_rows=10, scan_seconds=1e-9)
     with open_watched(settings) as watched:
         watched.active(1000, at(9000), first=1000)
         watched.active(30, at(0))

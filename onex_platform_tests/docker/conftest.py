@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from dockerfile_parse import DockerfileParser
 
-from onex_platform.base.paths import project_folder
-
-DOCKER = project_folder("docker")
-CHECKOUT = DOCKER.parent
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One FROM of the Dockerfile with the instructions that follow it."""
-
-    base: str
-    name: str
-    instructions: list[tuple[str, str]]
-
-    def values(self, instruction: str) -> list[str]:
-        return [value for name, value in self.instructions if name == instruction]
+from onex_platform_tests.support.docker_files import (
+    DOCKER,
+    Stage,
+)
 
 
 @pytest.fixture(scope="session")
@@ -52,14 +38,3 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage]:
         elif instruction != "COMMENT":
             list(stages.values())[-1].instructions.append((instruction, value))
     return stages
-
-
-def bind_mounts(service: dict[str, Any]) -> list[Path]:
-    """The files of the checkout that a service mounts."""
-    return [
-        DOCKER / volume.split(":")[0] for volume in service.get("volumes", []) if volume[0] in "./"
-    ]
-
-
-def named_volumes(service: dict[str, Any]) -> list[str]:
-    return [volume.split(":")[0] for volume in service.get("volumes", []) if volume[0] not in "./"]

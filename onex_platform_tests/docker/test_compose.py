@@ -19,7 +19,7 @@ from onex_platform import __version__
 from onex_platform.base.environment import describe_variables
 from onex_platform.base.settings import Settings, load_settings
 from onex_platform.stack.jars import BROKER
-from onex_platform_tests.docker.conftest import CHECKOUT, DOCKER, bind_mounts, named_volumes
+from onex_platform_tests.support.docker_files import CHECKOUT, DOCKER, bind_mounts, named_volumes
 
 Services = dict[str, dict[str, Any]]
 

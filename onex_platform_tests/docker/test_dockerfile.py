@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from onex_platform.engines.spark import worker
-from onex_platform_tests.docker.conftest import CHECKOUT, DOCKER, Stage
+from onex_platform_tests.support.docker_files import CHECKOUT, DOCKER, Stage
 
 Stages = dict[str, Stage]
 

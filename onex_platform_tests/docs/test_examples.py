@@ -14,7 +14,7 @@ import pytest
 
 from onex_platform_tests.support.doc_pages import Block, Page, all_pages
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 _LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _PROMPT = "$ "

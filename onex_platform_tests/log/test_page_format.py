@@ -15,43 +15,23 @@ from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
 from onex_platform.ingest import event_schema
-from onex_platform.ingest.event_schema import BEAT_COLUMNS, bucket_of, to_events, to_table
+from onex_platform.ingest.event_schema import BEAT_COLUMNS, bucket_of, to_events
 from onex_platform.ingest.registration_pages import (
     BEATS,
     CHANGES,
     REGISTRATION_PAGES,
-    EnumPageReason,
 )
 from onex_platform.log import page_format, page_layout
 from onex_platform.log.page_format import (
-    EncodedPage,
-    PageWriter,
     checksum_of,
     open_page,
     read_buckets,
     read_metadata,
     read_page,
 )
+from onex_platform_tests.support.encoded_pages import BUCKETS, page_of
 from onex_platform_tests.support.events import START, event
 from onex_platform_tests.support.histories import records, run_in_cuts
-
-BUCKETS = 4
-
-
-def page_of(log: list) -> EncodedPage:
-    writer = PageWriter(REGISTRATION_PAGES)
-    for bucket in range(BUCKETS):
-        part = [e for e in log if bucket_of(e.entity.entity_id.bytes, BUCKETS) == bucket]
-        if part:
-            writer.add(bucket, to_table(part))
-    return writer.finish(
-        page_id=uuid4(),
-        domain="registration",
-        writer_id="ingest",
-        reason=EnumPageReason.INGEST,
-        buckets=BUCKETS,
-        period=START,
-    )
 
 
 @pytest.fixture(params=[8192, 0, 3], ids=["packed", "apart", "too many to pack"])

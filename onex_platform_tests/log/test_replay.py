@@ -9,7 +9,7 @@ import pytest
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.log import replay
 from onex_platform.log.replay import PageRef, worthwhile_chunks
-from onex_platform_tests.log.test_page_format import page_of
+from onex_platform_tests.support.encoded_pages import page_of
 from onex_platform_tests.support.events import event
 
 

@@ -32,14 +32,11 @@ from onex_platform.projections.history.as_of import count_by_state, fleet_as_of,
 from onex_platform.projections.history.hourly_states import hour_of, nearest_state, write_hour
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.rebuild.rebuild import open_rebuild
-from onex_platform_tests.pipeline.test_pipeline import (
-    a_mixed_morning,
-    drained,
-    require_live_equals_replay,
-)
-from onex_platform_tests.projections.rebuild.test_rebuild import go_on, joining, node
 from onex_platform_tests.support.broker import send
 from onex_platform_tests.support.events import at
+from onex_platform_tests.support.folded_logs import require_live_equals_replay
+from onex_platform_tests.support.live_registry import go_on, joining, node
+from onex_platform_tests.support.pipeline_runs import a_mixed_morning, drained
 from onex_platform_tests.support.written_logs import files_of, let_grace_pass, orphans_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from onex_platform_tests.support.stacks import embedded_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.servers, pytest.mark.long, pytest.mark.timeout(600)]
 
 PATIENCE = 150.0
 SHORT = {

@@ -41,6 +41,7 @@ def backfills() -> Iterator[Backfills]:
 
 
 @pytest.mark.servers
+@pytest.mark.long
 def test_hours_that_nobody_folded_are_archived_folded_and_kept_in_one_run(
     quiet_broker: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

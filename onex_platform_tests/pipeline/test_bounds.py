@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,9 @@ from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
-from onex_platform_tests.pipeline.test_pipeline import log_of, require_live_equals_replay
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay
+from onex_platform_tests.support.waiting import let_clock_pass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def _send_bit_by_bit(settings: Settings) -> int:
     count = 0
     for number in range(6):
         count += send(settings, [sent(Kind.NODE_INTROSPECTION, f"{number}-{n}") for n in range(5)])
-        time.sleep(0.02)
+        let_clock_pass(datetime.now(UTC) + timedelta(milliseconds=2))
     return count
 
 

@@ -19,10 +19,11 @@ from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.stack.java import java_environment, pyspark_folder
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import start, stop, wait_until
-from onex_platform_tests.pipeline.test_pipeline import a_mixed_morning, require_live_equals_replay
 from onex_platform_tests.support.broker import send
+from onex_platform_tests.support.folded_logs import require_live_equals_replay
+from onex_platform_tests.support.pipeline_runs import a_mixed_morning
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 # What a run and a compaction do, in a process of its own: this one has a session already.
 _RUN = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -25,13 +26,13 @@ from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.projections.reconciliation import look
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 Kind = EnumEventKind
 State = EnumRegistrationState
@@ -58,9 +59,7 @@ def breaking_policy(_: Settings) -> RegistrationPolicy:
 def workers_know_this_module() -> None:
     from pyspark import cloudpickle
 
-    import onex_platform_tests.pipeline.test_containment as module
-
-    cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def served(spark: SparkSession, archive: PageArchive, *records: KafkaRecord) -> Any:

@@ -15,18 +15,14 @@ from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
-from onex_platform_tests.pipeline.test_pipeline import (
-    a_mixed_morning,
-    log_of,
-    require_live_equals_replay,
-    rows_of,
-)
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
+from onex_platform_tests.support.pipeline_runs import a_mixed_morning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 Kind = EnumEventKind
 

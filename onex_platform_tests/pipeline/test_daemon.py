@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from onex_platform import stack, wiring
+from onex_platform import wiring
 from onex_platform.base.paths import project_file
 from onex_platform.base.settings import Settings, SparkSettings, address_variables
 from onex_platform.domain.events import EnumEventKind
@@ -20,9 +20,9 @@ from onex_platform.stack.processes import wait_until
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.daemon import running_daemon
 from onex_platform_tests.support.graph import numbers
-from onex_platform_tests.support.stacks import connect, embedded_settings
+from onex_platform_tests.support.stacks import connect
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 NODES = ("a", "b", "c")
 
@@ -130,14 +130,12 @@ def test_steps_of_a_run_share_a_session_that_ends_with_it(pipeline_settings: Set
 
 
 def test_the_same_job_runs_on_a_spark_connect_server(
-    pipeline_settings: Settings, tmp_path: Path
+    pipeline_settings: Settings, remote_spark: Settings
 ) -> None:
     send(pipeline_settings, [sent(EnumEventKind.NODE_INTROSPECTION, node) for node in NODES])
-    with stack.running(embedded_settings(tmp_path / "stack"), services=("spark",)) as attached:
-        assert attached.spark.remote is not None
-        settings = pipeline_settings.model_copy(
-            update={"spark": SparkSettings(remote=attached.spark.remote)}
-        )
-        account = json.loads(_python(_DRAIN, _environment(settings)))
+    assert remote_spark.spark.remote is not None
+    spark = SparkSettings(remote=remote_spark.spark.remote)
+    settings = pipeline_settings.model_copy(update={"spark": spark})
+    account = json.loads(_python(_DRAIN, _environment(settings)))
     # Each node is accepted and asked for its acknowledgement; both are read again.
     assert (account["read"], account["rows"]) == (3 * len(NODES), len(NODES))

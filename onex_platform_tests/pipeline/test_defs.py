@@ -24,7 +24,7 @@ from onex_platform_tests.support.graph import Graph, hour_key, hours_ago, number
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 Kind = EnumEventKind
 

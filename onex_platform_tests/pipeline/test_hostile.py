@@ -18,8 +18,8 @@ from onex_platform.ingest.archive import open_archive
 from onex_platform.ingest.cuts.cut_job import ingest
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
-from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

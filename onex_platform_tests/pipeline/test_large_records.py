@@ -15,9 +15,9 @@ from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.registration_pages import EnumPageReason
 from onex_platform.ingest.verification import verify_log
-from onex_platform_tests.pipeline.test_pipeline import drained, require_live_equals_replay
 from onex_platform_tests.support.broker import send, sent
-from onex_platform_tests.support.folded_logs import log_of
+from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay
+from onex_platform_tests.support.pipeline_runs import drained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,17 +11,14 @@ import pytest
 
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.identity import EntityKey
-from onex_platform.domain.projection import ModelRegistrationProjection
-from onex_platform.domain.reference.plain_fold import replay
-from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.cuts.consistent_cut import whole_tick
-from onex_platform.pipeline import DrainAccount, drain
+from onex_platform.pipeline import DrainAccount
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform_tests.support.broker import send, sent
-from onex_platform_tests.support.folded_logs import log_of
+from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
+from onex_platform_tests.support.pipeline_runs import a_mixed_morning, drained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,35 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.servers
 
 Kind = EnumEventKind
-
-
-def rows_of(archive: PageArchive) -> dict[EntityKey, ModelRegistrationProjection]:
-    reader = ProjectionReaderRegistration(archive.database)
-    return {row.key: row for row in reader.iter_all(include_deregistered=True)}
-
-
-def drained(spark: SparkSession, archive: PageArchive) -> DrainAccount:
-    return drain(spark, archive, linger_seconds=0.2)
-
-
-def require_live_equals_replay(archive: PageArchive) -> None:
-    live, replayed = rows_of(archive), replay(log_of(archive))
-    assert {key: row.domain_columns() for key, row in live.items()} == {
-        key: row.domain_columns() for key, row in replayed.items()
-    }
-
-
-def a_mixed_morning(nodes: int) -> Iterator[KafkaRecord]:
-    """Joins, beats, repeats, a twin on a legacy topic, and what nobody can read."""
-    for number in range(nodes):
-        node = f"node-{number}"
-        joining = uuid4()
-        yield sent(Kind.NODE_INTROSPECTION, node, event_id=joining, node_version="1.0.0")
-        yield sent(Kind.NODE_INTROSPECTION, node, event_id=joining, legacy=number % 2 == 0)
-        for _ in range(3):
-            yield sent(Kind.NODE_HEARTBEAT, node, uptime_seconds=1.5)
-        if number % 3 == 0:
-            yield sent(Kind.NODE_HEARTBEAT, node, value=b"not json")
 
 
 def states(archive: PageArchive) -> dict[str, int]:

@@ -17,8 +17,8 @@ from onex_platform.pipeline import serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.simulate.watched_lives import watch_lives
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import require_live_equals_replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

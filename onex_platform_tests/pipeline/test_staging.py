@@ -29,13 +29,9 @@ from onex_platform.projections.checks import accounting
 from onex_platform.projections.reconciliation import look
 from onex_platform.projections.write import staged_batch
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.pipeline.test_pipeline import (
-    a_mixed_morning,
-    require_live_equals_replay,
-    rows_of,
-)
 from onex_platform_tests.support.broker import send, sent, skip_what_others_left
-from onex_platform_tests.support.folded_logs import log_of
+from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
+from onex_platform_tests.support.pipeline_runs import a_mixed_morning
 from onex_platform_tests.support.stacks import connect, embedded_settings
 
 if TYPE_CHECKING:

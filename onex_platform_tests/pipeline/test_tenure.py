@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -28,8 +27,8 @@ from onex_platform.pipeline import drain
 from onex_platform.pipeline.service import ServiceAccount, rehearse, serve, work
 from onex_platform.pipeline.tenure import Terms
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -212,8 +211,7 @@ def test_two_that_work_at_once_lose_and_double_nothing(
                 return serve(spark, own, linger_seconds=2)
 
         rivals = [pool.submit(serve_alone) for _ in range(2)]
-        assert wait_until(lambda: len(nodes) > 20, PATIENCE)
-        time.sleep(1)
+        assert wait_until(lambda: len(nodes) > 40, PATIENCE)
     for rival in rivals:
         rival.result(PATIENCE)
     require_all_there(spark, archive, nodes)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -19,8 +18,9 @@ from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.backlog import measure_backlog
-from onex_platform_tests.pipeline.test_pipeline import require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
+from onex_platform_tests.support.waiting import let_clock_pass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,9 +98,8 @@ def test_records_wait_for_the_transaction_before_them(
 
 def test_a_marker_alone_is_passed(spark: SparkSession, pipeline_settings: Settings) -> None:
     with begun(pipeline_settings, introspection("slow")) as producer:
-        time.sleep(0.1)
-        between = datetime.now(UTC)
-        time.sleep(0.1)
+        between = datetime.now(UTC) + timedelta(milliseconds=100)
+        let_clock_pass(between + timedelta(milliseconds=100))
         producer.commit_transaction(_LIMIT_SECONDS)
     with open_archive(pipeline_settings) as archive:
         close_before(spark, archive, between)

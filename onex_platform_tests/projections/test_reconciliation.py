@@ -116,7 +116,7 @@ def test_a_long_log_is_counted_in_stretches(
 ) -> None:
     log.cuts(7)
     at_once = look(archive)
-    monkeypatch.setattr("onex_platform.projections.reconciliation._BATCHES_AT_ONCE", 3)
+    monkeypatch.setattr("onex_platform.projections.reconciliation.BATCHES_AT_ONCE", 3)
     assert look(archive) == at_once
     assert look(archive, whole=True) == at_once
     execute(archive, FAULTS["overlapping cuts"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -26,20 +25,21 @@ from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.reference.plain_fold import apply
 from onex_platform.domain.states import EnumOutcome, EnumRegistrationState
 from onex_platform.simulate.event_payloads import UNWELCOME_CAPABILITY
-from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.malformed import MALFORMATIONS
-from onex_platform.simulate.plan import FleetPlan, duration_for
+from onex_platform.simulate.plan import duration_for
 from onex_platform.simulate.profiles import PROFILES, EnumDisturbance, Profile, Rates
 from onex_platform.simulate.records import Record
 from onex_platform.simulate.scenarios import SCENARIOS
 from onex_platform_tests.support.played_records import (
+    STORMY,
+    digest,
+    fleet,
     kept,
     moment,
     promised,
     raw,
     read,
     read_fleet,
-    routes,
     rules_for,
     with_offsets,
 )
@@ -48,7 +48,6 @@ Kind = EnumEventKind
 State = EnumRegistrationState
 Trouble = EnumDisturbance
 
-STORMY = FleetPlan(nodes=60, duration=timedelta(hours=3), profile=PROFILES["stormy"])
 
 # Where a node stands when its script is over.
 ENDINGS = {
@@ -70,22 +69,11 @@ def only(*scenarios: str, **rates: float) -> Profile:
     return Profile(rates=Rates(**rates), weights=dict.fromkeys(scenarios, 1))
 
 
-def fleet(plan: FleetPlan) -> Fleet:
-    return Fleet(plan, routes())
-
-
-def digest(plan: FleetPlan) -> str:
-    found = hashlib.sha256()
-    for record in fleet(plan):
-        found.update(repr(record).encode())
-    return found.hexdigest()
-
-
 def test_the_same_seed_gives_the_same_bytes_in_every_process() -> None:
     plan = replace(STORMY, max_events=3000)
     program = (
         "from dataclasses import replace\n"
-        "from onex_platform_tests.simulate.test_fleet import STORMY, digest\n"
+        "from onex_platform_tests.support.played_records import STORMY, digest\n"
         "print(digest(replace(STORMY, max_events=3000)))"
     )
     digests = {

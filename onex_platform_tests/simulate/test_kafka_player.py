@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,6 +29,7 @@ from onex_platform.simulate.routes import Route, key_hash, routes_of
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.played_records import moment, read
+from onex_platform_tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
 
@@ -145,9 +145,7 @@ def test_ctrl_c_ends_the_play_with_everything_acknowledged(
         | {"ONEX_KAFKA_BOOTSTRAP_SERVERS": stack_settings.kafka.bootstrap_servers or ""},
     )
     try:
-        deadline = time.monotonic() + 60
-        while not reader.by_topic() and time.monotonic() < deadline:
-            time.sleep(0.1)
+        assert eventually(lambda: bool(reader.by_topic()), 60)
         player.send_signal(signal.SIGINT)
         printed, _ = player.communicate(timeout=60)
     finally:

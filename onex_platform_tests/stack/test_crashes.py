@@ -19,7 +19,7 @@ from onex_platform.base.settings import Settings
 from onex_platform.stack import processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.stack.conftest import NewStack, onex, python, stranger
+from onex_platform_tests.support.own_stacks import NewStack, onex, python, stranger
 from onex_platform_tests.support.stacks import connect, processes_of
 
 pytestmark = pytest.mark.servers

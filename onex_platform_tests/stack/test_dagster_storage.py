@@ -20,7 +20,7 @@ from onex_platform.base.settings import Settings
 from onex_platform.stack import client_programs
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import wait_until
-from onex_platform_tests.stack.conftest import NewStack, dagster_answers
+from onex_platform_tests.support.own_stacks import NewStack, dagster_answers
 from onex_platform_tests.support.stacks import processes_of
 
 # What Dagster reads of a checkout.

@@ -18,11 +18,12 @@ from onex_platform.stack import client_programs
 from onex_platform.stack.dev import develop
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import GRACE_SECONDS, wait_until
-from onex_platform_tests.stack.conftest import NewStack, dagster_answers, onex
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.own_stacks import NewStack, dagster_answers, onex
 from onex_platform_tests.support.stacks import processes_of
+from onex_platform_tests.support.waiting import eventually
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 _FINISHED = {"CANCELED", "FAILURE", "SUCCESS"}
 
@@ -89,8 +90,9 @@ def test_a_run_in_flight_ends_before_its_servers(
 def test_a_second_interrupt_leaves_nothing_behind(new_stack: NewStack) -> None:
     settings = new_stack()
     command = opened(settings)
+    whole = len(processes_of(settings))
     command.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    assert eventually(lambda: len(processes_of(settings)) < whole)  # it has begun to end
     said = end(command, signal.SIGINT)
     assert "Traceback" not in said
     assert wait_until(lambda: processes_of(settings) == [], 60)

@@ -15,7 +15,7 @@ from onex_platform.base.settings import Settings
 from onex_platform.stack.jars import BROKER, JarSet, jar_files, spark_connectors
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.resolvers import Artifact
-from onex_platform_tests.stack.conftest import FolderRegistry, NewStack, write_ivy_settings
+from onex_platform_tests.support.own_stacks import FolderRegistry, NewStack, write_ivy_settings
 
 RESOLVERS = ["ivy", *(["maven"] if shutil.which("mvn") else [])]
 SMALL = JarSet("small", (Artifact("org.example", "thing", "1.0"),))

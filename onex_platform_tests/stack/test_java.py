@@ -8,7 +8,7 @@ import pytest
 
 from onex_platform.base.errors import PrerequisiteError
 from onex_platform.stack.java import find_java
-from onex_platform_tests.stack.conftest import NewStack
+from onex_platform_tests.support.own_stacks import NewStack
 
 
 def install_java(home: Path, answer: str) -> Path:

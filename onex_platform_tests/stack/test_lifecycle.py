@@ -24,10 +24,10 @@ from onex_platform.base.settings import KafkaSettings, PostgresSettings, Setting
 from onex_platform.stack.folders import ProcessIdentity, ServerRecord, StackFolder
 from onex_platform.stack.lifecycle import SERVERS, supervise
 from onex_platform.stack.ports import LOOPBACK, free_port
-from onex_platform_tests.stack.conftest import NewStack, onex, python, stranger
+from onex_platform_tests.support.own_stacks import NewStack, onex, python, stranger
 from onex_platform_tests.support.stacks import connect, listening_addresses, processes_of
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 POSTGRES_ONLY = ("postgres",)
 

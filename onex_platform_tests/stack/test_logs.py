@@ -7,7 +7,7 @@ from itertools import islice
 from onex_platform.base.settings import Settings
 from onex_platform.stack.folders import ServerFolder, StackFolder
 from onex_platform.stack.logs import read
-from onex_platform_tests.stack.conftest import NewStack
+from onex_platform_tests.support.own_stacks import NewStack
 
 
 def kafka_folder(settings: Settings) -> ServerFolder:

@@ -25,12 +25,9 @@ from onex_platform.projections.rebuild.proof import ReplayProof, live_equals_rep
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.projections.rebuild.side_table import Comparison
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform_tests.projections.rebuild.test_rebuild import (
-    execute,
-    node,
-)
 from onex_platform_tests.support.events import at, record
 from onex_platform_tests.support.folded_logs import replayed, take_cut
+from onex_platform_tests.support.live_registry import execute, node
 from onex_platform_tests.support.spark_tasks import IN_THIS_PROCESS
 
 Kind = EnumEventKind

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4, uuid5
 
 from onex_platform.domain.events import LogEvent
@@ -33,8 +34,25 @@ from onex_platform.log.page_table import insert_pages
 from onex_platform.log.replay import PageRef
 from onex_platform.log.store import StoredPage
 from onex_platform.projections.fold.checkpoint import move_fold_cursor
-from onex_platform.projections.history.hourly_states import hour_of
+from onex_platform.projections.fold.refold import (
+    folded_to,
+    plan_replay,
+)
+from onex_platform.projections.fold.row_columns import to_rows
+from onex_platform.projections.history.as_of import (
+    state_frame,
+)
+from onex_platform.projections.history.hourly_states import (
+    HOUR,
+    hour_of,
+)
+from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform_tests.support.events import RULES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Rows = dict[EntityKey, ModelRegistrationProjection]
 
@@ -158,3 +176,28 @@ def _by_bucket(archive: PageArchive, events: list[LogEvent]) -> list[list[LogEve
 
 
 _NOTHING_PARKED = PARKED_SCHEMA.empty_table()
+
+
+def rows_of(archive: PageArchive) -> dict[EntityKey, ModelRegistrationProjection]:
+    reader = ProjectionReaderRegistration(archive.database)
+    return {row.key: row for row in reader.iter_all(include_deregistered=True)}
+
+
+def require_live_equals_replay(archive: PageArchive) -> None:
+    live, replayed = rows_of(archive), replay(log_of(archive))
+    assert {key: row.domain_columns() for key, row in live.items()} == {
+        key: row.domain_columns() for key, row in replayed.items()
+    }
+
+
+def folded_on_spark(spark: SparkSession, archive: PageArchive, partitions: int) -> Rows:
+    job = plan_replay(archive, 0, folded_to(archive), spark=spark)
+    return {row.key: row for row in to_rows(state_frame(spark, job, partitions).toArrow())}
+
+
+def hours_of(log: list[LogEvent]) -> list[datetime]:
+    """The hours of a log that are over."""
+    hours, end = [hour_of(log[0].occurred_at)], log[-1].occurred_at
+    while hours[-1] + 2 * HOUR <= end:
+        hours.append(hours[-1] + HOUR)
+    return hours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,11 +19,13 @@ from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.history_files import Offsets
 from onex_platform.simulate.plan import FleetPlan
+from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.records import Announcement, Record
 from onex_platform.simulate.routes import Routes, routes_of
 from onex_platform.topics.catalogue import load_catalogue
 
 LEDGER = timedelta(days=30)
+STORMY = FleetPlan(nodes=60, duration=timedelta(hours=3), profile=PROFILES["stormy"])
 
 
 def routes() -> Routes:
@@ -111,3 +114,14 @@ def kept(fold: BatchFold) -> dict[EntityKey, tuple[EnumRegistrationState, bool]]
 
 def _standing(row: ModelRegistrationProjection) -> tuple[EnumRegistrationState, bool]:
     return row.current_state, row.is_closed()
+
+
+def fleet(plan: FleetPlan) -> Fleet:
+    return Fleet(plan, routes())
+
+
+def digest(plan: FleetPlan) -> str:
+    found = hashlib.sha256()
+    for record in fleet(plan):
+        found.update(repr(record).encode())
+    return found.hexdigest()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -82,14 +81,6 @@ def transactions(settings: Settings) -> Iterator[KafkaProducer]:
     with open_producer(settings, **config) as producer:
         producer.init_transactions(30)
         yield producer
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> bool:
-    """Whether it comes to hold in time."""
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
 
 
 def by_id(*shown: ModelRegistrationSnapshot) -> dict[UUID, ModelRegistrationSnapshot]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from random import randrange
 from threading import Barrier
 
 import pytest
-from click.testing import CliRunner
 
 from onex_platform.base.errors import ConfigurationError, InfraError
 from onex_platform.base.settings import RegistrationSettings, Settings
-from onex_platform.cli.main import cli
 from onex_platform.engines.kafka.clients import open_admin
 from onex_platform.engines.kafka.topic_admin import TopicLayout, create, describe, topic_names
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
@@ -167,15 +164,3 @@ def test_a_ledger_that_is_too_short_stops_it_before_anything_is_created(
         create_topics(settings, catalogue)
     with open_admin(kafka_settings) as admin:
         assert topic_names(admin).isdisjoint(_names(catalogue))
-
-
-def test_the_command_creates_and_reports(
-    kafka_settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ONEX_KAFKA_BOOTSTRAP_SERVERS", str(kafka_settings.kafka.bootstrap_servers))
-    first = CliRunner().invoke(cli, ["topics", "create"])
-    assert first.exit_code == 0, first.output
-    second = CliRunner().invoke(cli, ["topics", "create", "--dry-run"])
-    assert "0 to create, 21 existed, 0 settings differ" in second.stdout
-    report = json.loads(CliRunner().invoke(cli, ["topics", "create", "--json"]).stdout)
-    assert (report["created"], len(report["existing"])) == ([], 21)

@@ -32,7 +32,7 @@ _M_MMAP_THRESHOLD = -3  # of glibc's mallopt
 _LARGE_BYTES = 4 * 1024**2
 
 
-class _Collector:
+class Collector:
     """Stands in for the `gc` module in Spark's daemon."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def serve(modules: Iterable[str]) -> None:
 
     for module in modules:
         import_module(module)
-    collector = _Collector()
+    collector = Collector()
     collector.collect()
     daemon.gc = collector  # type: ignore[assignment, attr-defined]
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ from onex_platform.base.faults import effect
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.cut_counts import first_position
+from onex_platform.log.page_table import first_position
 from onex_platform.log.pins import pinned_since
 from onex_platform.log.store import PageStore
 from onex_platform.projections.fold.column_fold import BucketFold

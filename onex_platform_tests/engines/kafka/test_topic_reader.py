@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from onex_platform.base.errors import InfraError, InfraTimeoutError
 from onex_platform.base.settings import BreakerSettings, Settings
-from onex_platform.engines.kafka.clients import produce_all
+from onex_platform.engines.kafka.clients import open_admin, open_consumer, produce_all
 from onex_platform.engines.kafka.topic_reader import TopicChangedError, TopicReader, open_reader
 from onex_platform_tests.support.snapshot_records import (
     new_topic,
@@ -19,6 +20,7 @@ from onex_platform_tests.support.snapshot_records import (
     transactions,
 )
 from onex_platform_tests.support.stacks import halted_broker
+from onex_platform_tests.support.waiting import let_clock_pass
 
 pytestmark = pytest.mark.servers
 
@@ -84,11 +86,16 @@ def test_records_that_come_with_an_error_are_handed_out_first(
     kafka_settings: Settings, topic: str
 ) -> None:
     send(kafka_settings, [sent(topic, snapshot(number)) for number in range(20)])
-    with open_reader(kafka_settings, topic) as reader:
+    with (
+        open_consumer(kafka_settings, None, **{"enable.partition.eof": True}) as consumer,
+        open_admin(kafka_settings) as admin,
+    ):
+        reader = TopicReader(consumer, admin, topic)
         assert _read(reader) == 20  # no fetch is under way that the next assignment could meet
         # One partition from its start, the other from an offset that it does not have.
-        reader._consumer.assign([TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 1000)])
-        time.sleep(1)  # both have answered, and what they said comes in one batch
+        consumer.assign([TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 1000)])
+        # By then both have answered, and what they said comes in one batch.
+        let_clock_pass(datetime.now(UTC) + timedelta(seconds=1))
         read = len(reader.batch(5))
         with pytest.raises(TopicChangedError, match="no longer has the offset"):
             for _ in range(300):

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import psutil
 import pytest
@@ -29,7 +29,6 @@ from onex_platform.engines.postgres.leases import (
     open_keeper,
     open_leases,
 )
-from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.stack.processes import wait_until
 
 pytestmark = pytest.mark.servers
@@ -39,11 +38,8 @@ NAME = "registration.drain"
 
 
 @pytest.fixture
-def settings(database_settings: Settings) -> Settings:
-    migrate(database_settings)
-    return database_settings.model_copy(
-        update={"pipeline": PipelineSettings(lease_seconds=SECONDS)}
-    )
+def settings(store_settings: Settings) -> Settings:
+    return store_settings.model_copy(update={"pipeline": PipelineSettings(lease_seconds=SECONDS)})
 
 
 @pytest.fixture
@@ -194,12 +190,23 @@ def test_a_clock_that_is_an_hour_off_neither_loses_nor_steals_a_lease(
         monkeypatch.setattr(time, "time", lambda shift=hours: real() + 3600 * shift)
         wrong = keeper_of().claim(NAME, exclusive=True)
         assert not wrong.take()
-        time.sleep(1.5 * SECONDS)  # both are renewed meanwhile
+        begun = earliest_expiry(database)
+        later = begun + timedelta(seconds=1.5 * SECONDS)
+        assert wait_until(lambda later=later: earliest_expiry(database) > later, 30)
         assert not wrong.take()
         right.require()
         wrong.require()
         wrong.end()
     assert [record.number for record in living(database, NAME)] == [right.number]
+
+
+def earliest_expiry(database: Database) -> datetime:
+    """Until when every lease that has not ended is renewed."""
+    with database.transaction() as cursor:
+        query = "SELECT min(expires_at) AS expiry FROM leases WHERE ended_at IS NULL"
+        [row] = cursor.execute(query).fetchall()
+    expiry: datetime = row.expiry
+    return expiry
 
 
 _OWNER = """

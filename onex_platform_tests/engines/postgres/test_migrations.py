@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import make_url
 
 from onex_platform.base.errors import ConfigurationError, InfraError, InfraTimeoutError
-from onex_platform.base.paths import project_folder
 from onex_platform.base.settings import Settings
-from onex_platform.cli.main import cli
 from onex_platform.engines.postgres.migrations import MigrationState, migrate, migration_status
+from onex_platform_tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
 
@@ -77,13 +74,6 @@ def tables(database: psycopg.Connection) -> set[str]:
     return {name for (name,) in database.execute(query)}
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "the awaited condition did not come"
-        time.sleep(0.02)
-
-
 def test_migrations_are_applied_in_order_and_once(
     database_settings: Settings, folder: Path
 ) -> None:
@@ -131,7 +121,7 @@ def test_processes_that_start_together_take_turns(
         # Whoever comes first stops inside its migration, so that the others pile up behind it.
         database.execute("CREATE TABLE first (x int)")
         processes = [start_process() for _ in range(3)]
-        wait_until(lambda: database.execute(waiting).fetchone() == (2,))
+        assert eventually(lambda: database.execute(waiting).fetchone() == (2,))
     results = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     assert sorted(results, key=len) == [[], [], ["0001.first", "0002.second"]]
     assert all(process.returncode == 0 for process in processes)
@@ -147,7 +137,7 @@ def test_a_process_killed_inside_a_migration_leaves_the_rest_to_the_next(
     sleeper.write_text("CREATE TABLE third (x int);\nSELECT pg_sleep(60);")
     running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(60)%'"
     process = start_process()
-    wait_until(lambda: database.execute(running).fetchone() == (1,))
+    assert eventually(lambda: database.execute(running).fetchone() == (1,))
     process.kill()
     sleeper.write_text("CREATE TABLE third (x int);")
     assert migrate(database_settings, folder) == ["0003.sleeper"]
@@ -246,25 +236,3 @@ def test_a_migration_outside_a_transaction_is_refused(
     (folder / "0003.index.sql").write_text("-- transactional: false\nCREATE INDEX ON first (x);")
     with pytest.raises(ConfigurationError, match=r"0003\.index\.sql"):
         migrate(database_settings, folder)
-
-
-def test_the_command_migrates_and_reports_the_real_files(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ONEX_POSTGRES_URL", database_url)
-    names = sorted(
-        path.stem
-        for path in project_folder("sql").glob("[0-9]*.sql")
-        if ".rollback" not in path.name
-    )
-
-    def onex(*arguments: str) -> str:
-        return CliRunner().invoke(cli, ["db", *arguments], catch_exceptions=False).stdout
-
-    assert onex("migrate").split() == [word for name in names for word in ("applied", name)]
-    assert onex("migrate") == "The database is up to date.\n"
-    rows = json.loads(onex("status", "--json"))
-    assert [(row["name"], row["state"]) for row in rows] == [(name, "applied") for name in names]
-    assert [line.split()[:2] for line in onex("status").splitlines()] == [
-        ["applied", name] for name in names
-    ]

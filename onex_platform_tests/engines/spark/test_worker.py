@@ -15,8 +15,8 @@ from pyspark import daemon
 from pyspark.sql import SparkSession
 
 from onex_platform.engines.spark import worker
-from onex_platform.engines.spark.worker import _Collector
-from onex_platform.pipeline.worker_daemon import _USED_BY_TASKS
+from onex_platform.engines.spark.worker import Collector
+from onex_platform.pipeline.worker_daemon import USED_BY_TASKS
 
 # What is freed teaches glibc to take as much from its heap the next time.
 _ALLOCATE = """
@@ -46,7 +46,7 @@ def test_large_arrays_are_kept_apart_once_they_are_many(how: str, mappings: str)
 
 def test_the_module_that_is_named_to_spark_exists() -> None:
     assert import_module(worker.MODULE).serve is worker.serve
-    for name in _USED_BY_TASKS:
+    for name in USED_BY_TASKS:
         import_module(name)
 
 
@@ -56,7 +56,7 @@ def test_sparks_daemon_collects_by_the_name_that_is_replaced() -> None:
 
 
 def test_what_is_imported_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    collector = _Collector()
+    collector = Collector()
     try:
         collector.collect()
         frozen = gc.get_freeze_count()

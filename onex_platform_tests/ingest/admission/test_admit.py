@@ -17,7 +17,7 @@ from onex_platform.domain.intake import Parked, RawRecord, admit
 from onex_platform.domain.order import position_at
 from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.event_schema import to_events
-from onex_platform_tests.ingest.admission.test_fast_path import KINDS, READ_AT, TOPICS, as_kafka
+from onex_platform_tests.support.arrivals import KINDS, READ_AT, TOPICS, as_kafka
 from onex_platform_tests.support.events import RULES, record
 
 _HOLE = "@hole@"

@@ -21,7 +21,7 @@ from onex_platform.ingest.cuts.batches import OverloadError, sliced, watched
 from onex_platform.ingest.cuts.shuffle import packs_of, unpacked, warnings_of
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, to_events, to_table
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
-from onex_platform_tests.ingest.admission.test_fast_path import (
+from onex_platform_tests.support.arrivals import (
     READ_AT,
     TOPICS,
     arrivals,

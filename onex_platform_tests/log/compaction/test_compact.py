@@ -28,9 +28,10 @@ from onex_platform.log.stats import log_stats
 from onex_platform.log.store import PageMissingError
 from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.projections.fold.checkpoint import fold_position
-from onex_platform_tests.pipeline.test_pipeline import drained, require_live_equals_replay, rows_of
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.events import at
+from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
+from onex_platform_tests.support.pipeline_runs import drained
 from onex_platform_tests.support.written_logs import (
     WrittenLog,
     bucket_events,

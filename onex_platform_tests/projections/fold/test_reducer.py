@@ -24,9 +24,8 @@ from onex_platform.log.compaction import compact
 from onex_platform.projections.fold.reducer import FoldedBatch, fold_log
 from onex_platform.projections.fold.refold import folded_to
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform_tests.projections.fold.test_refold import folded_on_spark
 from onex_platform_tests.support.events import START, at
-from onex_platform_tests.support.folded_logs import Rows, log_of, place, take_cut
+from onex_platform_tests.support.folded_logs import Rows, folded_on_spark, log_of, place, take_cut
 from onex_platform_tests.support.histories import Run, records, run_in_cuts
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ _numbers = count()
 
 def agree_on_spark(
     spark: SparkSession,
-    log_settings: Settings,
+    archive_settings: Settings,
     partitions: int,
     history: list[RawRecord],
     instants: set[int],
@@ -51,13 +50,13 @@ def agree_on_spark(
 ) -> None:
     """Live in these cuts, replayed, and replayed when compacted: always the reference's rows."""
     expected = run_in_cuts(history, instants, POLICY, START)
-    pages = PagesSettings(url=log_settings.pages.url, buckets=partitions, small_cut_events=0)
-    own = log_settings.model_copy(update={"pages": pages})
+    pages = PagesSettings(url=archive_settings.pages.url, buckets=partitions, small_cut_events=0)
+    own = archive_settings.model_copy(update={"pages": pages})
     with open_archive(own, f"registration-{next(_numbers)}") as archive:
         outcomes = fold_live(spark, archive, history, instants)
         assert {outcome.value: n for outcome, n in outcomes.items() if n} == expected.outcomes
         rows = rows_in(archive, expected)
-        assert live_rows(archive) == {key: row.domain_columns() for key, row in rows.items()}
+        assert rows_of(archive) == {key: row.domain_columns() for key, row in rows.items()}
         assert log_of(archive) == log_in(archive, expected)
         if replays_before:
             assert folded_on_spark(spark, archive, partitions) == rows
@@ -96,7 +95,7 @@ def fold_all(spark: SparkSession, archive: PageArchive) -> list[FoldedBatch]:
     return batches
 
 
-def live_rows(archive: PageArchive) -> dict[EntityKey, object]:
+def rows_of(archive: PageArchive) -> dict[EntityKey, object]:
     reader = ProjectionReaderRegistration(archive.database)
     rows = reader.iter_all(archive.domain, include_deregistered=True)
     return {row.key: row.domain_columns() for row in rows}
@@ -132,27 +131,27 @@ few = settings(
 @few
 def test_live_replayed_and_compacted_the_rows_are_those_of_the_reference(
     spark: SparkSession,
-    log_settings: Settings,
+    archive_settings: Settings,
     partitions: int,
     history: list[RawRecord],
     instants: set[int],
 ) -> None:
-    agree_on_spark(spark, log_settings, partitions, history, instants)
+    agree_on_spark(spark, archive_settings, partitions, history, instants)
 
 
 @given(history=histories, instants=st.sets(st.integers(1, 1500), max_size=1))
 @settings(few, max_examples=2)
 def test_on_two_hundred_partitions_as_well(
-    spark: SparkSession, log_settings: Settings, history: list[RawRecord], instants: set[int]
+    spark: SparkSession, archive_settings: Settings, history: list[RawRecord], instants: set[int]
 ) -> None:
     # Many tasks take their time; test_replaying replays a log that is not compacted on as many.
-    agree_on_spark(spark, log_settings, 200, history, instants, replays_before=False)
+    agree_on_spark(spark, archive_settings, 200, history, instants, replays_before=False)
 
 
 @given(history=histories)
 @settings(few, max_examples=2)
 def test_a_backlog_folded_in_many_batches_comes_to_the_rows_of_one(
-    spark: SparkSession, log_settings: Settings, history: list[RawRecord]
+    spark: SparkSession, archive_settings: Settings, history: list[RawRecord]
 ) -> None:
     moments = sorted({int((r.timestamp - START).total_seconds()) for r in history if r.timestamp})
     assume(len(moments) >= 8)
@@ -160,7 +159,7 @@ def test_a_backlog_folded_in_many_batches_comes_to_the_rows_of_one(
     expected = run_in_cuts(history, instants, POLICY, START)
     sizes = []
     for most in (1, 12, 10**6):
-        own = log_settings.model_copy(update={"pipeline": PipelineSettings(fold_events=most)})
+        own = archive_settings.model_copy(update={"pipeline": PipelineSettings(fold_events=most)})
         with open_archive(own, f"registration-{next(_numbers)}") as archive:
             filled = [cut for cut in take_cuts(archive, history, instants) if cut.archived]
             folded = [b for b in fold_all(spark, archive) if b.outcomes.total()]
@@ -168,7 +167,7 @@ def test_a_backlog_folded_in_many_batches_comes_to_the_rows_of_one(
             outcomes = sum((batch.outcomes for batch in folded), Counter[str]())
             assert {outcome.value: n for outcome, n in outcomes.items() if n} == expected.outcomes
             rows = rows_in(archive, expected)
-            assert live_rows(archive) == {key: row.domain_columns() for key, row in rows.items()}
+            assert rows_of(archive) == {key: row.domain_columns() for key, row in rows.items()}
             assert log_of(archive) == log_in(archive, expected)
     # A batch ends with a cut: no smaller than that, and no larger than it must be.
     assert (sizes[0], sizes[-1]) == (len(filled), 1)

@@ -28,13 +28,18 @@ from onex_platform.projections.fold.refold import (
     replay_bucket,
     rows_of,
 )
-from onex_platform.projections.fold.row_columns import to_rows
-from onex_platform.projections.history.as_of import state_frame
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.profiles import PROFILES
 from onex_platform_tests.support.events import START, at
-from onex_platform_tests.support.folded_logs import Rows, enter_folded_log, log_of, place, renamed
+from onex_platform_tests.support.folded_logs import (
+    Rows,
+    enter_folded_log,
+    folded_on_spark,
+    log_of,
+    place,
+    renamed,
+)
 from onex_platform_tests.support.histories import records, run_in_cuts
 from onex_platform_tests.support.played_records import read_fleet, routes
 
@@ -45,11 +50,6 @@ pytestmark = pytest.mark.servers
 
 POLICY = RegistrationPolicy(required_capabilities={EnumNodeType.EFFECT: frozenset({"read"})})
 _numbers = count()
-
-
-def folded_on_spark(spark: SparkSession, archive: PageArchive, partitions: int) -> Rows:
-    job = plan_replay(archive, 0, folded_to(archive), spark=spark)
-    return {row.key: row for row in to_rows(state_frame(spark, job, partitions).toArrow())}
 
 
 def folded_here(archive: PageArchive, scope: Scope = EVERYTHING, below: int | None = None) -> Rows:
@@ -86,7 +86,7 @@ def fleet_log() -> list[LogEvent]:
 )
 def test_spark_gives_the_reference_rows_wherever_the_log_is_cut(
     spark: SparkSession,
-    log_settings: Settings,
+    archive_settings: Settings,
     partitions: int,
     histories: list[list[RawRecord]],
     instants: list[int],
@@ -95,7 +95,7 @@ def test_spark_gives_the_reference_rows_wherever_the_log_is_cut(
 ) -> None:
     domain = f"registration-{next(_numbers)}"
     log = many_histories(histories, instants, domain)
-    with open_archive(log_settings, domain) as archive:
+    with open_archive(archive_settings, domain) as archive:
         enter_folded_log(archive, log, [min(cut, len(log)) for cut in cuts], per_bucket=per_bucket)
         assert folded_on_spark(spark, archive, partitions) == replay(log)
 
@@ -125,7 +125,7 @@ def many_histories(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_a_task_folds_to_any_moment_like_the_reference(
-    log_settings: Settings,
+    archive_settings: Settings,
     history: list[RawRecord],
     instants: list[int],
     cuts: list[int],
@@ -135,7 +135,7 @@ def test_a_task_folds_to_any_moment_like_the_reference(
     domain = f"registration-{next(_numbers)}"
     log = many_histories([history], instants, domain)
     end = position_at(at(below))
-    with open_archive(log_settings, domain) as archive:
+    with open_archive(archive_settings, domain) as archive:
         enter_folded_log(archive, log, [min(cut, len(log)) for cut in cuts], per_bucket=per_bucket)
         expected = replay(event for event in log if event.position < end)
         assert folded_here(archive, below=end) == expected

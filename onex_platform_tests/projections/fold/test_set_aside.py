@@ -26,13 +26,6 @@ from onex_platform.projections.history.state_files import THE_BEGINNING
 from onex_platform.projections.rebuild.side_table import EnumRowVerdict
 from onex_platform.projections.reconciliation import look
 from onex_platform.topics.provision import create_topics
-from onex_platform_tests.projections.rebuild.test_rebuild import (
-    execute,
-    joining,
-    live_rows,
-    node,
-    physical,
-)
 from onex_platform_tests.support.broken_folds import (
     ERRORS,
     KEY,
@@ -45,7 +38,8 @@ from onex_platform_tests.support.broken_folds import (
     broken,
 )
 from onex_platform_tests.support.events import at, record
-from onex_platform_tests.support.folded_logs import log_of, replayed, take_cut
+from onex_platform_tests.support.folded_logs import log_of, replayed, rows_of, take_cut
+from onex_platform_tests.support.live_registry import execute, joining, node, physical
 from onex_platform_tests.support.spark_tasks import IN_THIS_PROCESS
 
 pytestmark = pytest.mark.servers
@@ -108,17 +102,17 @@ def test_whatever_breaks_for_one_node_leaves_the_others_alone_and_can_be_mended(
     # Mended: the log has it all, and nothing else changes.
     assert fleet.rebuild(nodes=frozenset({KEY.entity_id})).set_aside == 1
     assert fleet.marks() == []
-    assert {key: row.domain_columns() for key, row in live_rows(fleet.archive).items()} == {
+    assert {key: row.domain_columns() for key, row in rows_of(fleet.archive).items()} == {
         key: row.domain_columns() for key, row in replayed(fleet.archive).items()
     }
-    assert live_rows(fleet.archive)[KEY].node_version == "2.0"
+    assert rows_of(fleet.archive)[KEY].node_version == "2.0"
     proof = fleet.proof()
     assert (proof.holds, proof.comparison.equal) == (True, NODES)
     assert fleet.rebuild().changes == 0
     # And the node is answered as any other.
     batch = fleet.cut(400, announcing(350, 3000))
     assert (batch.committed, fleet.counts()[2]) == (True, 4)
-    assert live_rows(fleet.archive)[KEY].current_state.value == "awaiting_ack"
+    assert rows_of(fleet.archive)[KEY].current_state.value == "awaiting_ack"
     assert fleet.proof().holds
 
 
@@ -133,9 +127,9 @@ def test_a_node_that_was_never_known_is_set_aside_and_comes_to_life(fleet: Fleet
         proof = fleet.proof()
         assert (proof.comparison.raising, proof.comparison.unmarked) == (1, 0)
     assert fleet.rebuild().set_aside == 1
-    assert (fleet.marks(), len(live_rows(fleet.archive))) == ([], NODES + 1)
+    assert (fleet.marks(), len(rows_of(fleet.archive))) == ([], NODES + 1)
     assert fleet.proof().holds
-    assert mark.entity_id in {key.entity_id for key in live_rows(fleet.archive)}
+    assert mark.entity_id in {key.entity_id for key in rows_of(fleet.archive)}
 
 
 def test_a_node_that_raises_in_a_replay_alone_is_never_taken_for_an_invented_row(

@@ -17,13 +17,10 @@ from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.projections.history.as_of import node_as_of
 from onex_platform.projections.history.hourly_states import HOUR, nearest_state, write_hour
 from onex_platform.projections.history.state_files import StoredState
-from onex_platform_tests.projections.history.test_hourly_states import hours_of, log
-from onex_platform_tests.support.folded_logs import replayed
+from onex_platform_tests.support.folded_logs import hours_of, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["log"]
 
 pytestmark = pytest.mark.servers
 
@@ -78,6 +75,7 @@ def test_a_killed_writer_leaves_the_old_hour_or_the_new_one_and_the_next_tidies_
     variables = address_variables(settings.model_copy(update={"spark": remote_spark.spark}))
     variables |= {
         "ONEX_PAGES_URL": archive.store.url,
+        "ONEX_PAGES_BUCKETS": str(archive.buckets),
         "ONEX_PAGES_SMALL_CUT_EVENTS": str(settings.pages.small_cut_events),
         "ONEX_PAGES_GRACE_SECONDS": str(settings.pages.grace_seconds),
     }

@@ -32,32 +32,12 @@ from onex_platform.projections.history.hourly_states import (
 )
 from onex_platform.projections.history.state_files import THE_BEGINNING, StoredState
 from onex_platform.projections.reader import ProjectionReaderRegistration
-from onex_platform.simulate.fleet import Fleet
-from onex_platform.simulate.plan import FleetPlan
-from onex_platform_tests.support.folded_logs import enter_folded_log, place, replayed
-from onex_platform_tests.support.played_records import read_fleet, routes
+from onex_platform_tests.support.folded_logs import hours_of, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.servers
-
-
-@pytest.fixture
-def log(archive: PageArchive) -> list[LogEvent]:
-    """Some hours of a fleet, in the archive and folded."""
-    plan = FleetPlan(nodes=8, duration=timedelta(hours=5))
-    events = sorted(read_fleet(Fleet(plan, routes())).numbered(), key=place)
-    enter_folded_log(archive, events, range(0, len(events), 400))
-    return events
-
-
-def hours_of(log: list[LogEvent]) -> list[datetime]:
-    """The hours of a log that are over."""
-    hours, end = [hour_of(log[0].occurred_at)], log[-1].occurred_at
-    while hours[-1] + 2 * HOUR <= end:
-        hours.append(hours[-1] + HOUR)
-    return hours
 
 
 def stored(archive: PageArchive) -> dict[datetime, list[str]]:

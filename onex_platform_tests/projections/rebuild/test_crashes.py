@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,24 +13,15 @@ from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.rebuild.rebuild import open_rebuild
-from onex_platform_tests.projections.rebuild.test_rebuild import (
-    NODES,
-    damage,
-    fold,
-    joining,
-    live,
-    live_rows,
-    physical,
-)
 from onex_platform_tests.support.events import at
-from onex_platform_tests.support.folded_logs import replayed, take_cut
+from onex_platform_tests.support.folded_logs import replayed, rows_of, take_cut
+from onex_platform_tests.support.live_registry import NODES, damage, fold, joining, physical
+from onex_platform_tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["live"]
-
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 # A rebuild during which the pipeline goes on, in a process that dies where it was armed to.
 _REBUILD = """
@@ -41,7 +31,7 @@ from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import open_archive
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.base.settings import load_settings
-from onex_platform_tests.projections.rebuild.test_rebuild import fold
+from onex_platform_tests.support.live_registry import fold
 faults.arm(sys.argv[1])
 settings = load_settings()
 with open_session(settings, []) as spark, open_archive(settings) as archive:
@@ -71,7 +61,10 @@ SIDE_TABLES = ("rebuilds", "rebuilt_registrations")
 
 def begin(archive: PageArchive, remote: Settings, point: str) -> subprocess.Popen[bytes]:
     attached = archive.settings.model_copy(update={"spark": remote.spark})
-    variables = address_variables(attached) | {"ONEX_PAGES_URL": archive.store.url}
+    variables = address_variables(attached) | {
+        "ONEX_PAGES_URL": archive.store.url,
+        "ONEX_PAGES_BUCKETS": str(archive.buckets),
+    }
     return subprocess.Popen(
         [sys.executable, "-c", _REBUILD, point], env=child_environment(variables)
     )
@@ -86,7 +79,7 @@ def require_rebuilt(spark: SparkSession, archive: PageArchive, changes: int) -> 
     assert (swapped.changes, swapped.moved_on) == (changes, 0)
     assert physical(archive, "outbox", "fact_inbox") == outbox
     assert physical(archive, *SIDE_TABLES) == {table: [] for table in SIDE_TABLES}
-    rows = {key: row.domain_columns() for key, row in live_rows(archive).items()}
+    rows = {key: row.domain_columns() for key, row in rows_of(archive).items()}
     assert rows == {key: row.domain_columns() for key, row in replayed(archive).items()}
     assert len(rows) == NODES + 1
 
@@ -118,11 +111,8 @@ def test_what_tasks_write_after_their_rebuild_was_killed_is_removed_as_well(
     with live.database.transaction() as cursor:
         cursor.execute("LOCK TABLE rebuilt_registrations IN SHARE MODE")
         child = begin(live, remote_spark, "after:rebuild.discard")
-        deadline = time.monotonic() + 60
-        while not _tasks_wait(live):
-            assert child.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert eventually(lambda: _tasks_wait(live) or child.poll() is not None, 60)
+        assert child.poll() is None
         child.kill()
         assert child.wait(30) == -signal.SIGKILL
     require_rebuilt(spark, live, 4)

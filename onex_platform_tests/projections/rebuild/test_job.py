@@ -10,14 +10,12 @@ import pytest
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.ingest.archive import PageArchive
-from onex_platform_tests.projections.rebuild.test_rebuild import damage, live, node
 from onex_platform_tests.support.events import TENANT, at
 from onex_platform_tests.support.graph import Graph, numbers
+from onex_platform_tests.support.live_registry import damage, node
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["live"]
 
 pytestmark = pytest.mark.servers
 

@@ -2,126 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
-from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.identity import identify_node
 from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.compaction.compact import sweep
 from onex_platform.log.store import page_key
 from onex_platform.projections.fold.checkpoint import lock_checkpoint
-from onex_platform.projections.fold.reducer import fold_log, policy_of
 from onex_platform.projections.fold.refold import DamagedLogError, Scope
-from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.rebuild.rebuild import RebuildRefusedError, open_rebuild
 from onex_platform.projections.rebuild.side_table import EnumRowVerdict, RebuildLostError
-from onex_platform_tests.support.events import TENANT, at, record
-from onex_platform_tests.support.folded_logs import Rows, replayed, take_cut
+from onex_platform_tests.support.events import at, record
+from onex_platform_tests.support.folded_logs import replayed, rows_of
+from onex_platform_tests.support.live_registry import (
+    INVENTED,
+    LIVE_TABLES,
+    NODES,
+    Kind,
+    damage,
+    execute,
+    go_on,
+    joining,
+    node,
+    physical,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.servers
-
-Kind = EnumEventKind
-NODES = 12
-LIVE_TABLES = ("registration_projections", "registration_liveness", "outbox", "fact_inbox")
-
-
-def node(number: int) -> UUID:
-    return identify_node(f"node-{number}", TENANT).entity_id
-
-
-def live_rows(archive: PageArchive) -> Rows:
-    reader = ProjectionReaderRegistration(archive.database)
-    return {row.key: row for row in reader.iter_all(include_deregistered=True)}
-
-
-def execute(archive: PageArchive, statement: str, *parameters: Any) -> None:
-    with archive.database.transaction() as cursor:
-        cursor.execute(statement, parameters)
-
-
-def physical(archive: PageArchive, *tables: str) -> dict[str, list[str]]:
-    """Every row of the tables with its place and its writer: any write at all shows."""
-    with archive.database.transaction() as cursor:
-        return {
-            table: [
-                row.line
-                for row in cursor.execute(
-                    f"SELECT t.ctid::text || t.xmin || t AS line FROM {table} AS t"  # noqa: S608
-                )
-            ]
-            for table in tables
-        }
-
-
-def fold(spark: SparkSession, archive: PageArchive) -> bool:
-    """Fold what the log has beyond the rows; whether there was something."""
-    batch = fold_log(spark, archive, datetime.now(UTC), policy_of(archive.settings))
-    return batch is not None and batch.committed
-
-
-def go_on(spark: SparkSession, archive: PageArchive, seconds: float, records: list[Any]) -> None:
-    """The pipeline takes another cut and folds it."""
-    take_cut(archive, records, at(seconds))
-    assert fold(spark, archive)
-
-
-def joining(number: int, seconds: float, offset: int) -> list[Any]:
-    name = f"node-{number}"
-    return [
-        record(Kind.NODE_INTROSPECTION, seconds, offset=offset, node_id=name),
-        record(Kind.NODE_ACK, seconds + 1, offset=offset + 1, node_id=name),
-        record(Kind.NODE_HEARTBEAT, seconds + 2, offset=offset + 2, node_id=name),
-    ]
-
-
-@pytest.fixture
-def live(spark: SparkSession, archive: PageArchive) -> Iterator[PageArchive]:
-    """A small fleet whose live rows are what its log says; the last node has shut down."""
-    records = [item for n in range(NODES) for item in joining(n, n, 10 * n)]
-    records.append(record(Kind.NODE_SHUTDOWN, 90, offset=900, node_id=f"node-{NODES - 1}"))
-    # A node that never introspected: the log names it, but it has no row.
-    records.append(record(Kind.NODE_HEARTBEAT, 91, offset=901, node_id="stranger"))
-    go_on(spark, archive, 100, records)
-    assert len(live_rows(archive)) == NODES
-    return archive
-
-
-def damage(archive: PageArchive) -> None:
-    """One row of each kind that can be wrong: changed, late, lost, invented."""
-    execute(
-        archive,
-        "UPDATE registration_projections SET node_version = 'wrong', row_version = 40"
-        " WHERE entity_id = %s",
-        node(1),
-    )
-    execute(
-        archive,
-        "UPDATE registration_liveness SET last_heartbeat_at = '2020-01-01Z' WHERE entity_id = %s",
-        node(2),
-    )
-    execute(archive, "DELETE FROM registration_projections WHERE entity_id = %s", node(3))
-    execute(
-        archive,
-        "INSERT INTO registration_projections SELECT (jsonb_populate_record(p,"
-        " jsonb_build_object('entity_id', %s::text))).* FROM registration_projections AS p"
-        " WHERE entity_id = %s",
-        str(INVENTED),
-        node(4),
-    )
-
-
-INVENTED = uuid4()
 
 
 def test_an_untouched_registry_is_equal_and_not_one_byte_is_written(
@@ -142,7 +57,7 @@ def test_a_rebuild_puts_right_what_differs_and_emits_nothing(
     spark: SparkSession, live: PageArchive
 ) -> None:
     expected = replayed(live)
-    versions = {key.entity_id: row.row_version for key, row in live_rows(live).items()}
+    versions = {key.entity_id: row.row_version for key, row in rows_of(live).items()}
     damage(live)
     outbox = physical(live, "outbox", "fact_inbox", "event_ledger")
     started = datetime.now(UTC)
@@ -158,7 +73,7 @@ def test_a_rebuild_puts_right_what_differs_and_emits_nothing(
     assert by_node[node(3)].verdict is EnumRowVerdict.MISSING
     assert by_node[INVENTED].verdict is EnumRowVerdict.EXTRA
 
-    after = live_rows(live)
+    after = rows_of(live)
     assert {key: row.domain_columns() for key, row in after.items()} == {
         key: row.domain_columns() for key, row in expected.items()
     }
@@ -185,10 +100,10 @@ def test_events_that_arrive_meanwhile_are_caught_up_with(
         swapped = rebuild.swap()
         assert swapped.moved_on == 0
         assert swapped.position == position_at(at(200))
-    assert {key: row.domain_columns() for key, row in live_rows(live).items()} == {
+    assert {key: row.domain_columns() for key, row in rows_of(live).items()} == {
         key: row.domain_columns() for key, row in replayed(live).items()
     }
-    assert len(live_rows(live)) == NODES + 1
+    assert len(rows_of(live)) == NODES + 1
 
 
 def test_events_that_arrive_before_the_turn_is_taken_are_caught_up_with_under_it(
@@ -207,7 +122,7 @@ def test_events_that_arrive_before_the_turn_is_taken_are_caught_up_with_under_it
         swapped = rebuild.swap()
     assert (swapped.moved_on, swapped.changes, swapped.equal) == (0, 4, NODES - 2)
     # The beat moved node-1 on, but did not put its version right: only the swap does.
-    assert {key: row.domain_columns() for key, row in live_rows(live).items()} == {
+    assert {key: row.domain_columns() for key, row in rows_of(live).items()} == {
         key: row.domain_columns() for key, row in replayed(live).items()
     }
 
@@ -242,7 +157,7 @@ def test_a_node_that_joins_after_its_invented_row_was_removed_is_newer_than_that
         with open_rebuild(spark, live) as rebuild:
             assert rebuild.swap().extra == 1
     go_on(spark, live, 200, joining(50, 120, 1000))
-    versions = {key.entity_id: row.row_version for key, row in live_rows(live).items()}
+    versions = {key.entity_id: row.row_version for key, row in rows_of(live).items()}
     # The sweep may have buried version 57 by a tombstone of version 58.
     assert versions[node(50)] > 58
     assert max(versions[n] for n in versions.keys() - {node(50)}) < 57
@@ -265,7 +180,7 @@ def test_a_lost_table_comes_back_from_the_log(spark: SparkSession, live: PageArc
     execute(live, "TRUNCATE registration_projections, registration_liveness")
     with open_rebuild(spark, live) as rebuild:
         assert rebuild.swap().missing == NODES
-    assert {key: row.domain_columns() for key, row in live_rows(live).items()} == {
+    assert {key: row.domain_columns() for key, row in rows_of(live).items()} == {
         key: row.domain_columns() for key, row in expected.items()
     }
 
@@ -376,7 +291,7 @@ def test_the_proof_finds_every_damage_and_changes_nothing(
 def test_a_sample_judges_neighbouring_nodes_on_both_sides(
     spark: SparkSession, live: PageArchive
 ) -> None:
-    ids = sorted(key.entity_id for key in live_rows(live))
+    ids = sorted(key.entity_id for key in rows_of(live))
     execute(live, "DELETE FROM registration_projections WHERE entity_id = ANY(%s)", ids[::2])
     proved = live_equals_replay(spark, live, sample=3).comparison
     assert proved.equal == 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +16,7 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.reference.plain_fold import replay
 from onex_platform_tests.support.events import Kind, State, event, number_id, row
 from onex_platform_tests.support.stored_rows import EMPTY, Store
+from onex_platform_tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
 
@@ -164,10 +164,7 @@ def test_killed_before_the_commit_a_batch_leaves_nothing_and_can_be_repeated(
         # The account is the last thing that a batch writes: all the rest is done, nothing is sure.
         holder.execute("LOCK TABLE batch_outcomes")
         process = batch_process()
-        deadline = time.monotonic() + 30
-        while store.select(waiting) != [(1,)]:
-            assert time.monotonic() < deadline, "the batch did not come that far"
-            time.sleep(0.02)
+        assert eventually(lambda: store.select(waiting) == [(1,)]), "it did not come that far"
         process.kill()
         process.communicate()
     events = [INTROSPECTED, event(Kind.NODE_ACCEPTED, 2, 1)]

@@ -18,13 +18,13 @@ from onex_platform.snapshots.read.cache import SnapshotCache
 from onex_platform_tests.support.events import number_id
 from onex_platform_tests.support.snapshot_records import (
     by_id,
-    eventually,
     new_topic,
     send,
     sent,
     snapshot,
     tombstone,
 )
+from onex_platform_tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
 

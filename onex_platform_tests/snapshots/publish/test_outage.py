@@ -9,7 +9,6 @@ import pytest
 from onex_platform import stack
 from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import BreakerSettings, Settings
-from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.events import number_id
 from onex_platform_tests.support.snapshot_registry import open_registry
@@ -22,17 +21,16 @@ NODES = 50
 
 
 def test_a_thousand_changes_during_an_outage_reach_the_topic_afterwards(
-    database_settings: Settings, tmp_path: Path
+    store_settings: Settings, tmp_path: Path
 ) -> None:
     """Minutes of outage are seconds here: the time-outs are shortened by settings."""
-    migrate(database_settings)
     own = embedded_settings(tmp_path / "stack", kafka_port=None)
     attached = stack.up(own, services=("kafka",))
     try:
         kafka = attached.kafka.model_copy(
             update={"connect_timeout_seconds": 0.5, "request_timeout_seconds": 2}
         )
-        settings = database_settings.model_copy(
+        settings = store_settings.model_copy(
             update={
                 "kafka": kafka,
                 "breaker": BreakerSettings(failure_threshold=3, reset_seconds=0.5),

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -256,7 +255,8 @@ def test_a_publisher_that_is_stopped_holds_others_up_for_a_while_and_then_publis
         text=True,
     )
     try:
-        _await_stop(zombie.pid)
+        stopped = psutil.STATUS_STOPPED
+        assert wait_until(lambda: psutil.Process(zombie.pid).status() == stopped, 60)
         assert wait_until(lambda: registry.store.select(_HOLDERS) == [state], 10)
         [new] = registry.change(1)
         with opened(_impatient(registry)) as publisher:
@@ -281,7 +281,7 @@ def test_a_publisher_that_waits_for_living_ones_ends_none_of_them(registry: Regi
             cursor.execute(
                 "SELECT pg_advisory_xact_lock(%s)", [publication_lock_key(registry.config.domain)]
             )
-            time.sleep(pause)
+            cursor.execute("SELECT pg_sleep(%s)", [pause])
 
     def queue() -> int:
         return registry.store.select(_IN_QUEUE)[0][0]
@@ -300,15 +300,6 @@ def _impatient(registry: Registry) -> Registry:
     snapshots = registry.settings.snapshots.model_copy(update={"transaction_seconds": 2})
     changes = {"kafka": kafka, "snapshots": snapshots}
     return replace(registry, settings=registry.settings.model_copy(update=changes))
-
-
-def _await_stop(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if psutil.Process(pid).status() == psutil.STATUS_STOPPED:
-            return
-        time.sleep(0.05)
-    raise AssertionError("the zombie did not stop")
 
 
 def test_a_dead_broker_is_a_connection_error_and_then_the_breaker_opens(

@@ -19,7 +19,6 @@ from onex_platform_tests.support.events import number_id
 from onex_platform_tests.support.snapshot_records import (
     by_id,
     create_compacted,
-    eventually,
     new_topic,
     send,
     sent,
@@ -27,6 +26,7 @@ from onex_platform_tests.support.snapshot_records import (
     tombstone,
 )
 from onex_platform_tests.support.stacks import halted_broker
+from onex_platform_tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
 

@@ -9,7 +9,7 @@ import pytest
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.progress import silent
 from onex_platform.stack.servers import kafka_server
-from onex_platform_tests.stack.conftest import NewStack
+from onex_platform_tests.support.own_stacks import NewStack
 
 pytestmark = pytest.mark.servers
 

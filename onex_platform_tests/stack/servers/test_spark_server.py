@@ -16,7 +16,7 @@ from onex_platform import stack
 from onex_platform.base.settings import Settings
 from onex_platform.engines.health import spark_connect_answers
 from onex_platform.stack.ports import LOOPBACK, free_port
-from onex_platform_tests.stack.conftest import NewStack
+from onex_platform_tests.support.own_stacks import NewStack
 from onex_platform_tests.support.stacks import listening_addresses, processes_of
 
 pytestmark = pytest.mark.servers

@@ -1,0 +1,78 @@
+"""Rules of the tests tree: helpers have their place, nobody sleeps, nothing is skipped."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+MODULES = sorted(TESTS.rglob("*.py"))
+_SKIPS = {"skip", "skipif", "xfail", "importorskip"}
+
+
+def imported_from(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def names_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every dotted name that is used, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, ast.unparse(node)
+
+
+def helpers_of_tests(tree: ast.AST) -> list[str]:
+    """Imports from a test module or from a conftest."""
+    return [
+        name
+        for name in imported_from(tree)
+        if name.startswith(f"{TESTS.name}.")
+        and any(part == "conftest" or part.startswith("test_") for part in name.split(".")[:-1])
+    ]
+
+
+def sleeps(tree: ast.AST) -> list[str]:
+    used = [f"line {line}" for line, name in names_of(tree) if name == "time.sleep"]
+    return used + [name for name in imported_from(tree) if name == "time.sleep"]
+
+
+def skips(tree: ast.AST) -> list[str]:
+    return [
+        f"line {line}: {name}"
+        for line, name in names_of(tree)
+        if name.startswith("pytest.") and name.rsplit(".", 1)[-1] in _SKIPS
+    ]
+
+
+@pytest.mark.parametrize("rule", [helpers_of_tests, sleeps, skips], ids=lambda rule: rule.__name__)
+def test_the_tests_keep_their_rules(rule: object) -> None:
+    assert callable(rule)
+    broken = {
+        module.relative_to(TESTS).as_posix(): found
+        for module in MODULES
+        if (found := rule(ast.parse(module.read_text())))
+    }
+    assert broken == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "program"),
+    [
+        (helpers_of_tests, "from onex_platform_tests.log.test_store import keep"),
+        (helpers_of_tests, "from onex_platform_tests.stack.conftest import onex"),
+        (sleeps, "import time\ntime.sleep(1)"),
+        (sleeps, "from time import sleep"),
+        (skips, "import pytest\npytest.skip('later')"),
+        (skips, "import pytest\n@pytest.mark.xfail\ndef test(): ..."),
+    ],
+)
+def test_a_breach_is_found(rule: object, program: str) -> None:
+    assert callable(rule)
+    assert rule(ast.parse(program))
