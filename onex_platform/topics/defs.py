@@ -90,9 +90,11 @@ def _after(cursor: str | None) -> dg.RunStatusChangeRecordsFilter:
 
 def _alarm(record: dg.EventLogRecord) -> Alarm:
     entry = record.event_log_entry
-    failure = entry.get_dagster_event().job_failure_data
-    step = failure.first_step_failure_event
-    error = step.step_failure_data.error if step else failure.error
+    # A run that was reported as failed from outside has no data of its own.
+    event = entry.get_dagster_event()
+    failure = event.job_failure_data if event.event_specific_data else None
+    step = failure.first_step_failure_event if failure else None
+    error = step.step_failure_data.error if step else failure.error if failure else None
     while error and error.cause and (error.cls_name or "").startswith("Dagster"):
         error = error.cause  # Dagster's wrapping says less than what it wraps
     return Alarm(

@@ -3,7 +3,7 @@ writers. They are appended, replayed, merged, verified and swept as registration
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -218,7 +218,7 @@ def test_a_merge_that_loses_an_event_replaces_nothing(captures: PageLog) -> None
     events = fill(captures)
 
     def careless(
-        layout: PageLayout, sources: list[bytes], target_bytes: int
+        layout: PageLayout, sources: Sequence[bytes], target_bytes: int
     ) -> Iterator[EncodedPage]:
         return merge_pages(layout, sources[1:], target_bytes)
 

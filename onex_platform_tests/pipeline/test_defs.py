@@ -289,6 +289,16 @@ def test_a_failed_run_becomes_an_event_without_secrets(graph: Graph) -> None:
     assert json.loads(again.value())["event_id"] == event["event_id"]
 
 
+def test_a_run_that_was_found_dead_becomes_an_event_with_the_reason(graph: Graph) -> None:
+    job = graph.definitions.resolve_job_def("drain_registration")
+    run = graph.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    before = end_positions(graph.settings, [ERRORS])
+    graph.instance.report_run_failed(run, "The run is dead: it has not renewed its lease.")
+    graph.tick("publish_failures")
+    [told] = read_to_end(graph.settings, [ERRORS], before)
+    assert "not renewed its lease" in json.loads(told.value())["payload"]["message"]
+
+
 def test_a_failure_that_can_not_be_told_now_is_told_later(graph: Graph) -> None:
     kafka = graph.settings.kafka.model_copy(
         update={"bootstrap_servers": "127.0.0.1:1", "connect_timeout_seconds": 0.1}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
@@ -21,9 +21,11 @@ from onex_platform.ingest.registration_pages import BEATS, EnumPageReason
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction import merge
 from onex_platform.log.compaction.compact import CompactionAccount, compact, plan, sweep
-from onex_platform.log.compaction.merge import UnequalMergeError, merge_group
+from onex_platform.log.compaction.merge import UnequalMergeError, merge_group, merge_pages
 from onex_platform.log.compaction.planning import CompactionGroup
-from onex_platform.log.page_format import open_page, read_page
+from onex_platform.log.page_format import EncodedPage, open_page, read_page
+from onex_platform.log.page_layout import PageLayout
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.stats import log_stats
 from onex_platform.log.store import PageMissingError
 from onex_platform.log.verify.page_check import verify_pages
@@ -48,10 +50,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.servers
 
 
-def with_sizes(archive: PageArchive, below: int, to: int) -> PageArchive:
+def with_sizes(archive: PageArchive, below: int, to: int) -> PageLog:
     log = archive.log
     limits = replace(log.limits, small_bytes=below, target_bytes=to)
-    return replace(archive, log=replace(log, address=replace(log.address, limits=limits)))
+    return replace(log, address=replace(log.address, limits=limits))
 
 
 def test_two_hundred_small_pages_become_one_with_the_same_events(
@@ -157,7 +159,7 @@ def test_a_large_group_is_read_in_several_goes_and_written_as_several_pages(
     log.cuts(9)
     before = events_of(archive)
     [group] = plan(archive.log, log.folded)
-    pages = merge_group(with_sizes(archive, below=1, to=1).log, group)
+    pages = merge_group(with_sizes(archive, below=1, to=1), group)
     assert [page.metadata.bucket_numbers for page in pages] == [[0], [1], [2], [3]]
     assert events_of(archive) == before
     assert verify_log(archive).faults == []
@@ -282,14 +284,16 @@ def test_damage_is_reported_and_never_merged_while_other_groups_go_on(
     }
 
 
-def test_a_merge_that_would_lose_an_event_is_refused(
-    archive: PageArchive, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_that_would_lose_an_event_is_refused(archive: PageArchive, log: WrittenLog) -> None:
     log.cuts(3)
     before = pages_of(archive)
     [group] = plan(archive.log, log.folded)
-    read = merge._by_bucket
-    monkeypatch.setattr(merge, "_by_bucket", lambda *pages: islice(read(*pages), 1))
+
+    def careless(
+        layout: PageLayout, sources: Sequence[bytes], target_bytes: int
+    ) -> Iterator[EncodedPage]:
+        return merge_pages(layout, sources[1:], target_bytes)
+
     with pytest.raises(UnequalMergeError, match="Merging"):
-        merge_group(archive.log, group)
+        merge_group(archive.log, group, careless)
     assert pages_of(archive) == before
