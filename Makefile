@@ -14,7 +14,7 @@ $(DEV_STAMP): EXTRAS := dev
 # Processes that share the tests; each starts PostgreSQL, Kafka and Spark of its own.
 WORKERS ?= 2
 
-.PHONY: run test test-fast dev setup lint format clean help
+.PHONY: run test test-azure test-fast dev setup lint format clean help
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,12 @@ run: $(RUN_STAMP) ## set up and run the main job on the embedded servers
 test: $(DEV_STAMP) ## set up, lint, check types and run every test
 	$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=5
+
+test-azure: $(DEV_STAMP) ## the stores' tests against Azure's emulator; needs Node
+	@command -v npm >/dev/null || { echo "error: npm is needed to fetch Azure's emulator. Install Node." >&2; exit 3; }
+	npm install --silent --no-save --no-package-lock --prefix $(VENV)/azurite azurite@3.37.0
+	AZURITE=$(VENV)/azurite/node_modules/.bin/azurite-blob \
+	  $(BIN)/python -m pytest -q onex_platform_tests/capture/storage -k azure
 
 test-fast: $(DEV_STAMP) ## the inner loop: pure logic only, no servers, under two minutes
 	$(BIN)/python -m pytest -q -n $(WORKERS) -m 'not servers'

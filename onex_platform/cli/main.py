@@ -20,6 +20,7 @@ COMMANDS = {
     "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),
     "settings": ("onex_platform.cli.settings", "Show the settings in force and their source."),
     "simulate": ("onex_platform.cli.simulate", "Play a simulated fleet to Kafka or to files."),
+    "snapshotter": ("onex_platform.cli.snapshotter", "Capture events and write them as pages."),
     "snapshots": ("onex_platform.cli.snapshots", "Publish, show, compare and rebuild snapshots."),
     "stack": ("onex_platform.cli.stack", "Start, stop and inspect the embedded servers."),
     "status": ("onex_platform.cli.status", "Say how the service is: who works, what waits."),

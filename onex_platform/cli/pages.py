@@ -13,6 +13,8 @@ from typing import Any
 import click
 
 from onex_platform.base.settings import load_settings
+from onex_platform.cli.captured_pages import reconcile_command, replay_command
+from onex_platform.cli.snapshotter import dead_letters_command
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest import losses
 from onex_platform.ingest.archive import PageArchive, open_archive
@@ -32,6 +34,11 @@ _dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing, 
 @click.group("pages")
 def command() -> None:
     """Inspect the page archive, merge its small pages, and prove that it is whole."""
+
+
+command.add_command(replay_command)
+command.add_command(reconcile_command)
+command.add_command(dead_letters_command)
 
 
 @command.command("stats")

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from onex_platform.base.settings import Settings
+from onex_platform.capture.read.kafka_relay import captured_until
 from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres.database import Cursor, fetch_one
@@ -38,13 +39,16 @@ def evident_until(archive: PageArchive, now: datetime) -> datetime:
     """The moment before which everything that nodes sent is in the rows, `now` at the latest.
 
     That is where the fold stands. If it stands because nothing is left to fold, time has passed all
-    the same: then it is now, less the time in which a record may still be on its way. Raises
-    `InfraError` if the broker can't be asked: then there is no evidence at all.
+    the same: then it is now, less the time in which a record may still be on its way. What a
+    snapshotter captured and has not relayed is not in the rows either. Raises `InfraError` if the
+    broker can't be asked: then there is no evidence at all.
     """
     folded = moment_of(folded_to(archive))
     if now - folded > _FRESH and not measure_backlog(archive):
         folded = max(folded, now - timedelta(seconds=archive.settings.pages.settle_seconds))
-    return min(now, folded)
+    with archive.database.transaction() as cursor:
+        captured = captured_until(cursor, folded)
+    return min(now, folded, captured or now)
 
 
 def keep_watch(cursor: Cursor, domain: str, settings: Settings, now: datetime) -> Watch:

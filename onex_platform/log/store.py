@@ -31,6 +31,7 @@ _Result = TypeVar("_Result")
 # Enough to hide a remote store's latency, and a bound on the pages in memory at once.
 _THREADS = 8
 _PAGE_KEY = re.compile(r"[^/]+/\d{4}/\d\d/\d\d/\d\d/[0-9a-f-]{36}\.parquet")
+_SETTING = "Check ONEX_PAGES_URL and the credentials of the store."
 _VERIFY = "`onex pages verify` lists every page that is missing or damaged."
 
 
@@ -59,22 +60,22 @@ class StoreOptions:
     storage_class: str | None = None
     max_retries: int | None = None  # 0 leaves trying again to the caller
     retry_timeout: timedelta | None = None
+    request_timeout: timedelta | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What obstore is told, for any kind of store."""
         config = dict(self.credentials)
-        arguments: dict[str, Any] = {}
+        client: dict[str, Any] = {}
         if self.endpoint is not None:
             config["endpoint"] = self.endpoint
-            arguments["client_options"] = {"allow_http": self.endpoint.startswith("http://")}
+            client["allow_http"] = self.endpoint.startswith("http://")
+        if self.request_timeout is not None:
+            client["timeout"] = self.request_timeout
         limits = {"max_retries": self.max_retries, "retry_timeout": self.retry_timeout}
         retries = {name: limit for name, limit in limits.items() if limit is not None}
-        return (
-            arguments
-            | ({"config": config} if config else {})
-            | ({"retry_config": retries} if retries else {})
-        )
+        parts = {"config": config, "client_options": client, "retry_config": retries}
+        return {name: part for name, part in parts.items() if part}
 
 
 class CreatedObject(NamedTuple):
@@ -106,17 +107,41 @@ class StoredObject(NamedTuple):
         return _PAGE_KEY.fullmatch(self.key) is not None
 
 
+class ObjectDetails(NamedTuple):
+    """What a store says of one object when it is asked for it."""
+
+    key: str
+    encoded_bytes: int
+    modified_at: datetime
+    attributes: Mapping[str, str]
+    etag: str
+    version: str
+
+
+class StoreAbilities(NamedTuple):
+    """What a store was seen to do."""
+
+    conditional_create: bool  # refuses a key that exists
+    versioning: bool  # keeps what is overwritten or deleted
+
+
 def page_key(metadata: PageMetadata) -> str:
     """Where a page lies: by domain and hour; its id makes the key unique."""
     return f"{metadata.domain}/{metadata.period:%Y/%m/%d/%H}/{metadata.page_id}.parquet"
 
 
 class PageStore:
-    """A bucket, container or folder of pages, addressed by URL; it can travel to the workers."""
+    """A bucket, container or folder of objects, addressed by URL; it can travel to the workers.
 
-    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
+    `hint` tells people where address and credentials are set.
+    """
+
+    def __init__(
+        self, url: str, options: StoreOptions | None = None, *, hint: str = _SETTING
+    ) -> None:
         self.url = url
         self.options = options or StoreOptions()
+        self._hint = hint
         self._folder: Path | None = None
         self._store: Any
         try:
@@ -201,6 +226,45 @@ class PageStore:
             except (NotFoundError, FileNotFoundError):
                 return
 
+    def head(self, key: str) -> ObjectDetails:
+        """One object's details, with the attributes that it was created with."""
+        with self._translated(key):
+            found = obstore.get(self._store, key, options={"head": True})
+            return ObjectDetails(
+                key,
+                found.meta["size"],
+                found.meta["last_modified"],
+                dict(found.attributes),
+                found.meta["e_tag"] or "",
+                found.meta["version"] or "",
+            )
+
+    def probe(self, key: str) -> StoreAbilities:
+        """What the store does with a key of no use: written twice, then removed."""
+        self.create(key, b"first")
+        try:
+            first = self.head(key).version
+            try:
+                self.create(key, b"second")
+            except PageExistsError:
+                conditional = True
+            else:
+                conditional = False
+            with self._translated(key):
+                obstore.put(self._store, key, b"third")
+            return StoreAbilities(conditional, bool(first) and self._still_has(key, first))
+        finally:
+            self.delete(key)
+
+    def _still_has(self, key: str, version: str) -> bool:
+        """Whether an overwritten version can be read: some stores number what they don't keep."""
+        with self._translated(key):
+            try:
+                obstore.get(self._store, key, options={"head": True, "version": version})
+            except (BaseError, FileNotFoundError):
+                return False
+            return True
+
     def objects(self, prefix: str = "") -> Iterator[StoredObject]:
         """Every object below a folder, in chunks, however many there are."""
         with self._translated(prefix):
@@ -219,9 +283,14 @@ class PageStore:
             ) from None
         except (BaseError, OSError) as error:
             raise InfraConnectionError(
-                f"The page archive {self.url} failed at {key}: {error}.",
-                hint="Check ONEX_PAGES_URL and the credentials of the store.",
+                f"The page archive {self.url} failed at {key}: {_gist(error)}.",
+                hint=self._hint,
             ) from error
+
+
+def _gist(error: Exception) -> str:
+    """What the library says to people; behind it, it repeats itself for developers."""
+    return str(error).split("\n\nDebug source", 1)[0]
 
 
 def concurrently(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:

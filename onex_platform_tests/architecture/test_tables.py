@@ -17,6 +17,8 @@ OWNERS = {
         "log": "logs pages log_pins held_log_pins",
         "ingest": "log_heads log_cuts cut_ranges consumer_cursors offset_restarts lost_ranges"
         " event_ledger ledger_floors fact_inbox parked_records staged_ids staged_parked",
+        "capture": "capture_pages capture_page_writers capture_replaced_pages"
+        " capture_relay_cursors capture_relay_marks",
         "projections": "registration_projections registration_liveness registrations fold_cursors"
         " batch_outcomes illegal_events outbox held_publications published_ack_requests"
         " handed_projections handed_liveness handed_facts handed_refusals handed_set_aside"

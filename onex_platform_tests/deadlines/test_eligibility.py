@@ -9,6 +9,7 @@ import pytest
 
 from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
+from onex_platform.capture.read.kafka_relay import PostgresRelayStore
 from onex_platform.deadlines.eligibility import evident_until
 from onex_platform.deadlines.scan import note_watch, scan
 from onex_platform.domain.events import EnumEventKind
@@ -44,6 +45,18 @@ def test_a_pipeline_ten_minutes_behind_expires_nobody(piped: Watched) -> None:
     assert not note_watch(piped.archive, now)
     piped.folded_to(now - 4 * MINUTE)
     assert scan(piped.archive, now).expired == 3  # of five, by the floor
+
+
+def test_nobody_expires_whose_heartbeats_a_snapshotter_may_hold(piped: Watched) -> None:
+    now = datetime.now(UTC)
+    piped.active(1, now - 5 * MINUTE)
+    piped.watched_at(now)
+    piped.folded_to(now - 10 * MINUTE)
+    relay = PostgresRelayStore(piped.archive.database, "snapshotter-1")
+    relay.advance({}, (now - 10 * MINUTE).timestamp())
+    assert scan(piped.archive, now).expired == 0
+    relay.retire()
+    assert scan(piped.archive, now).expired == 1
 
 
 def test_a_quiet_night_is_no_delay(piped: Watched) -> None:

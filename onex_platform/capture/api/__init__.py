@@ -1,0 +1,1 @@
+"""The ways in: gRPC, its client, the routes for health and metrics."""

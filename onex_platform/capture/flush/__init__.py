@@ -1,0 +1,1 @@
+"""From buffers to pages: cut, encoded, stored, indexed, tried again, set down."""

@@ -1,0 +1,1 @@
+"""What is made of captured pages: replay, the relay to Kafka, reconciliation, retention."""
