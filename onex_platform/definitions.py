@@ -17,6 +17,7 @@ from onex_platform.base.settings import Settings, load_settings
 from onex_platform.base.telemetry import configure_logging
 from onex_platform.deadlines import defs as deadlines
 from onex_platform.engines import defs as engines
+from onex_platform.governance import defs as governance
 from onex_platform.ingest import defs as pages
 from onex_platform.pipeline import defs as pipeline
 from onex_platform.projections import defs as projections
@@ -52,6 +53,7 @@ def build_definitions(
             executor=dg.in_process_executor,
         ),
         topics.build_definitions(catalogue),
+        governance.build_definitions(),
         pages.build_definitions(settings, catalogue),
         projections.build_definitions(settings),
         deadlines.build_definitions(),

@@ -125,6 +125,17 @@ class KafkaSettings(Group):
         }
 
 
+class SchemasSettings(Group):
+    """The schema registry; none is needed to run the platform."""
+
+    url: str | None = Field(
+        None, pattern=r"^https?://", description="a Confluent-compatible registry; unset: none"
+    )
+    username: str | None = None
+    password: SecretStr | None = None
+    timeout_seconds: Seconds = 10
+
+
 class SparkSettings(Group):
     """Where the pipeline's Spark runs: Connect, a master, or in this process."""
 
@@ -169,6 +180,9 @@ class StackSettings(Group):
     start_timeout_seconds: Seconds = Field(90, description="time a started server has to answer")
     resolve_timeout_seconds: Seconds = Field(
         900, description="time limit for fetching one set of jars"
+    )
+    kafka_security: Literal["none", "sasl"] = Field(
+        "none", description="sasl: accounts with passwords and rights; fixed when data is formatted"
     )
     kafka_heap: str = Field("512m", pattern=r"^\d+[mg]$")
     postgres_port: Port | None = Field(None, description="unset: the last one, else any free port")

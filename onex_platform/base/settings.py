@@ -31,6 +31,7 @@ from onex_platform.base.server_settings import (
     Group,
     KafkaSettings,
     PostgresSettings,
+    SchemasSettings,
     Seconds,
     SparkSettings,
     StackSettings,
@@ -48,6 +49,7 @@ __all__ = [
     "PipelineSettings",
     "PostgresSettings",
     "RegistrationSettings",
+    "SchemasSettings",
     "Settings",
     "SnapshotsSettings",
     "SparkSettings",
@@ -277,6 +279,7 @@ class Settings(BaseSettings):
     postgres: PostgresSettings = PostgresSettings()
     kafka: KafkaSettings = KafkaSettings()
     spark: SparkSettings = SparkSettings()
+    schemas: SchemasSettings = SchemasSettings()
     breaker: BreakerSettings = BreakerSettings()
     registration: RegistrationSettings = RegistrationSettings()
     pages: PagesSettings = PagesSettings()
@@ -305,11 +308,16 @@ def load_settings() -> Settings:
 
 
 def address_variables(settings: Settings) -> dict[str, str]:
-    """The variables that hand every known address to another process of the platform."""
+    """The variables that hand every known address, and the login there, to another process."""
     addresses = {
         "POSTGRES_URL": reveal(settings.postgres.url),
         "POSTGRES_DAGSTER_URL": reveal(settings.postgres.dagster_url),
         "KAFKA_BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+        "KAFKA_SECURITY_PROTOCOL": settings.kafka.security_protocol,
+        "KAFKA_SASL_MECHANISM": settings.kafka.sasl_mechanism,
+        "KAFKA_SASL_USERNAME": settings.kafka.sasl_username,
+        "KAFKA_SASL_PASSWORD": reveal(settings.kafka.sasl_password),
         "SPARK_REMOTE": settings.spark.remote,
+        "SCHEMAS_URL": settings.schemas.url,
     }
     return {PREFIX + name: value for name, value in addresses.items() if value is not None}

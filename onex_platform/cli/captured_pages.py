@@ -25,7 +25,7 @@ from onex_platform.capture.read.reconcile import reconcile
 from onex_platform.capture.read.sinks import FileSink, KafkaSink, StreamSink
 from onex_platform.capture.recovering import unflushed_events
 from onex_platform.capture.storage.objects import ObjectStore
-from onex_platform.cli.durations import Duration
+from onex_platform.cli.options import Duration
 from onex_platform.cli.snapshotter import config_option, open_slots
 from onex_platform.engines.kafka.clients import open_producer
 from onex_platform.log.store import PageStore

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from onex_platform.base.settings import load_settings
-from onex_platform.cli.durations import Duration
+from onex_platform.cli.options import Duration
 from onex_platform.deadlines import scan_state
 from onex_platform.deadlines.checks import account_numbers, no_overdue_without_fact
 from onex_platform.deadlines.scan import scan

@@ -24,7 +24,7 @@ COMMANDS = {
     "snapshots": ("onex_platform.cli.snapshots", "Publish, show, compare and rebuild snapshots."),
     "stack": ("onex_platform.cli.stack", "Start, stop and inspect the embedded servers."),
     "status": ("onex_platform.cli.status", "Say how the service is: who works, what waits."),
-    "topics": ("onex_platform.cli.topics", "List the topic catalogue and create its topics."),
+    "topics": ("onex_platform.cli.topics", "List, judge and make topics; bring them to a cluster."),
 }
 
 # What a shell says of a program that Ctrl-C ended.

@@ -15,7 +15,7 @@ import click
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import load_settings
-from onex_platform.cli.node_names import tenant_option
+from onex_platform.cli.options import tenant_option
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState

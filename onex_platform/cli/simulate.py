@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from onex_platform.base.settings import Settings, load_settings
-from onex_platform.cli.durations import Duration
+from onex_platform.cli.options import Duration
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.history_files import write_file
 from onex_platform.simulate.kafka_player import play_to_kafka

@@ -13,7 +13,7 @@ import click
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import load_settings
 from onex_platform.base.telemetry import shortened
-from onex_platform.cli.node_names import tenant_option
+from onex_platform.cli.options import tenant_option
 from onex_platform.projections.rebuild.scopes import entity_of
 from onex_platform.snapshots import checks
 from onex_platform.snapshots.audit.sweep import Sweep, look, queue_entities, sweep

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from onex_platform.base.settings import load_settings
+from onex_platform.cli.topic_commands import topics_cluster, topics_contracts
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.stack import attach
-from onex_platform.topics.catalogue import TopicContract, load_catalogue
+from onex_platform.topics.catalogue import TopicContract, load_whole_catalogue
 from onex_platform.topics.grammar import EnumTopicDialect
 from onex_platform.topics.provision import ProvisionReport, create_topics
 
@@ -23,7 +24,11 @@ _KINDS = [kind.value for kind in EnumEventKind]
 
 @click.group("topics")
 def command() -> None:
-    """List the topic catalogue and create its topics."""
+    """List, judge, make and export topics, and bring them to a cluster."""
+
+
+for _verb in (*topics_contracts.COMMANDS, *topics_cluster.COMMANDS):
+    command.add_command(_verb)
 
 
 @command.command("list")
@@ -38,7 +43,7 @@ def list_command(dialect: str | None, kind: str | None, form: str | None) -> Non
     """
     contracts = [
         contract
-        for contract in load_catalogue()
+        for contract in load_whole_catalogue()
         if dialect in (None, contract.name.dialect) and kind in (None, contract.event_kind)
     ]
     if form == "json":
@@ -65,7 +70,7 @@ def create_command(dry_run: bool, as_json: bool) -> None:
 
 
 def markdown_table(contracts: Iterable[TopicContract]) -> str:
-    """The table in docs/topics.md."""
+    """The table in docs/topics/README.md."""
     lines = [_COLUMNS, ("---",) * len(_COLUMNS), *map(_row, contracts)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

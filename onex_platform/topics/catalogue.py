@@ -1,4 +1,4 @@
-"""The catalogue: every topic of the platform, made of the contract files and of nothing else.
+"""The catalogue: every topic, made of the contract files and of nothing else.
 
 Code asks it by event kind, by domain or by role, so that no topic name is spelled out anywhere.
 """
@@ -6,7 +6,6 @@ Code asks it by event kind, by domain or by role, so that no topic name is spell
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from functools import cache
@@ -15,20 +14,19 @@ from pathlib import Path
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.topics.contract import TopicContract, read_contract
-from onex_platform.topics.grammar import OnexName, collisions
+from onex_platform.topics.contract import TopicContract
+from onex_platform.topics.disagreements import disagreements
+from onex_platform.topics.grammar import EnumTopicDialect, OnexName
+from onex_platform.topics.policy import read_policy
+from onex_platform.topics.reading import contract_files, read_contract
 
-__all__ = ["Catalogue", "TopicContract", "load_catalogue", "require_ledger_beyond_retention"]
-
-# Where a legacy topic and its canonical twin must not differ: their events fold alike.
-_SHARED_BY_TWINS = (
-    "key",
-    "category",
-    "retention",
-    "cleanup_policy",
-    "timestamp_type",
-    "registration_input",
-)
+__all__ = [
+    "Catalogue",
+    "TopicContract",
+    "load_catalogue",
+    "load_whole_catalogue",
+    "require_ledger_beyond_retention",
+]
 
 
 class Catalogue:
@@ -37,8 +35,8 @@ class Catalogue:
     def __init__(self, contracts: Iterable[TopicContract]) -> None:
         self._contracts = tuple(sorted(contracts, key=lambda contract: contract.topic))
         self._by_name = {contract.topic: contract for contract in self._contracts}
-        self._require_unique()
-        self._require_twins()
+        for found in disagreements(self._contracts):
+            raise ConfigurationError(f"{found.message}.", hint=found.hint)
         self._newest = {
             contract.event_kind: contract
             for contract in sorted(self._contracts, key=_version)
@@ -47,20 +45,15 @@ class Catalogue:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Catalogue:
-        """The catalogue of the contract files in `folder`; a file of another kind is refused."""
-        paths = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
+        """The catalogue of the contracts below `folder`, judged by the policy beside them."""
+        paths = contract_files(folder)
         if not paths:
             raise ConfigurationError(
                 f"There is no topic contract in {folder}.",
                 hint="Restore the folder from the repository, or reinstall onex-platform.",
             )
-        for path in paths:
-            if path.suffix != ".yaml":
-                raise ConfigurationError(
-                    f"{path.name} in the topic contracts is not a .yaml file.",
-                    hint=f"Rename it or move it out of {folder}.",
-                )
-        return cls(read_contract(path) for path in paths)
+        policy = read_policy(folder / "policy")
+        return cls(read_contract(path, policy) for path in paths)
 
     def __iter__(self) -> Iterator[TopicContract]:
         return iter(self._contracts)
@@ -89,7 +82,7 @@ class Catalogue:
         except KeyError:
             raise ConfigurationError(
                 f"No topic of the catalogue carries the event kind {kind.value!r}.",
-                hint="Add its contract; docs/topics.md says how.",
+                hint="Add its contract; docs/topics says how.",
             ) from None
 
     def snapshot(self, domain: str) -> TopicContract:
@@ -99,7 +92,7 @@ class Catalogue:
                 return contract
         raise ConfigurationError(
             f"No topic of the catalogue holds snapshots of the domain {domain!r}.",
-            hint="Add its contract with snapshot_of; docs/topics.md says how.",
+            hint="Add its contract with snapshot_of; docs/topics says how.",
         )
 
     def registration_inputs(self) -> tuple[TopicContract, ...]:
@@ -114,41 +107,21 @@ class Catalogue:
         contract = self[topic]
         return self[contract.legacy_of] if contract.legacy_of else contract
 
-    def _require_unique(self) -> None:
-        names = Counter(contract.topic for contract in self._contracts)
-        _refuse_repeated(names, "Topic {!r} has {} contracts; one topic has one.")
-        domains = Counter(contract.snapshot_of for contract in self._contracts)
-        del domains[None]
-        # Snapshots are keyed by the entity's id alone: in one topic, two domains would mix.
-        _refuse_repeated(domains, "The domain {!r} has {} snapshot topics; one domain has one.")
-        for group in collisions(names):
-            raise ConfigurationError(
-                f"Topics {' and '.join(group)} differ only by '.' and '_'.",
-                hint="Kafka can't tell them apart in its metrics; rename one.",
-            )
 
-    def _require_twins(self) -> None:
-        for contract in self.legacy():
-            twin = self._by_name.get(contract.legacy_of or "")
-            if twin is None or not isinstance(twin.name, OnexName):
-                raise ConfigurationError(
-                    f"Topic contract {contract.topic}: legacy_of={contract.legacy_of!r} "
-                    "is no canonical topic of the catalogue.",
-                    hint="Name the contract that replaces it.",
-                )
-            for field in _SHARED_BY_TWINS:
-                if getattr(contract, field) != getattr(twin, field):
-                    raise ConfigurationError(
-                        f"Topic contract {contract.topic}: {field}={getattr(contract, field)!s} "
-                        f"differs from {getattr(twin, field)!s} in {twin.topic}.",
-                        hint="Events of a legacy topic are treated as its twin's; make them equal.",
-                    )
+@cache
+def load_whole_catalogue() -> Catalogue:
+    """Every contract there is, also of topics that other services carry."""
+    return Catalogue.from_folder(project_folder("contracts"))
 
 
 @cache
 def load_catalogue() -> Catalogue:
-    """The platform's catalogue, read once per process."""
-    return Catalogue.from_folder(project_folder("contracts") / "topics")
+    """The topics that the platform itself carries: its events, legacy names, snapshots."""
+    return Catalogue(
+        contract
+        for contract in load_whole_catalogue()
+        if contract.name.dialect is not EnumTopicDialect.NAMESPACE
+    )
 
 
 def require_ledger_beyond_retention(catalogue: Catalogue, ledger_days: int) -> None:
@@ -160,14 +133,6 @@ def require_ledger_beyond_retention(catalogue: Catalogue, ledger_days: int) -> N
                 f"ONEX_REGISTRATION_LEDGER_DAYS={ledger_days} is too short: {contract.topic} keeps "
                 f"records for up to {stay or 'ever'}, and a repeated one would count as new.",
                 hint="Raise the setting above every input's retention.",
-            )
-
-
-def _refuse_repeated(counts: Counter[str] | Counter[str | None], message: str) -> None:
-    for value, count in counts.items():
-        if count > 1:
-            raise ConfigurationError(
-                message.format(value, count), hint="Remove the contract that is wrong."
             )
 
 

@@ -1,40 +1,22 @@
-"""One topic's contract: the model behind each file in `contracts/topics`, and the rules it obeys.
+"""One topic's contract: the model behind each `contract.yaml`, and what it means for Kafka.
 
-What a topic is called is the grammar's business, how the contracts fit together the catalogue's.
+What a topic is called is the grammar's business, which rules it obeys that of `lint`, how the
+contracts fit together the catalogue's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
 from enum import StrEnum
 from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
-import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import ByteSize, Field, field_validator, model_validator
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.topics.grammar import (
-    LegacyName,
-    OnexName,
-    SnapshotName,
-    TopicName,
-    parse,
-    snapshot_subject,
-)
+from onex_platform.topics.fields import Duration, Part, Retention
+from onex_platform.topics.grammar import LogicalName, OnexName, StreamName, parse_logical
 
 DEFAULT_PARTITIONS = 3
 # Kafka deletes closed segments only. Without a bound of its own, a segment stays open for a week,
@@ -67,53 +49,8 @@ LAG_THRESHOLDS = {
     EnumLagCategory.INFRASTRUCTURE: LagThresholds(60, 120, 300),
 }
 
-Party = Literal["node", "registry", "orchestrator", "infrastructure", "observability"]
 
-
-class _EventClass(NamedTuple):
-    """Who writes a class of events, and the key that keeps one subject's events in order."""
-
-    kinds: str
-    key: str
-    producers: frozenset[Party]
-
-
-# The first that a kind begins with holds.
-_EVENT_CLASSES = (
-    _EventClass("node.", "node_id", frozenset({"node"})),
-    _EventClass("registry.node.", "node_id", frozenset({"registry"})),
-    _EventClass("registry.introspection.", "request_id", frozenset({"registry"})),
-    _EventClass("registry.workflow.", "workflow_id", frozenset({"registry"})),
-    _EventClass("infra.error.", "correlation_id", frozenset({"infrastructure", "registry"})),
-    _EventClass("infra.", "service_name", frozenset({"infrastructure", "registry"})),
-)
-_SNAPSHOT_KEY = "entity_id"
-
-
-def _iso_duration(value: Any) -> Any:
-    if not (isinstance(value, str) and value.startswith("P")):
-        raise ValueError("expected an ISO 8601 duration, such as P7D or PT1H")
-    return value
-
-
-def _unlimited_is_none(value: Any) -> Any:
-    return None if value == "unlimited" else _iso_duration(value)
-
-
-Duration = Annotated[timedelta, Field(gt=timedelta()), BeforeValidator(_iso_duration)]
-Retention = Annotated[
-    timedelta | None,
-    Field(gt=timedelta()),
-    BeforeValidator(_unlimited_is_none),
-    PlainSerializer(lambda kept: "unlimited" if kept is None else kept, when_used="json"),
-]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Replication(_Part):
+class Replication(Part):
     """How many copies a record has, and how many of them must stand before it is acknowledged."""
 
     factor: int = Field(3, ge=1, le=100)
@@ -132,7 +69,7 @@ class Replication(_Part):
 _ONE_COPY = Replication(factor=1, min_insync=1)
 
 
-class Compaction(_Part):
+class Compaction(Part):
     """When Kafka may and must drop what a newer record of the same key replaced."""
 
     min_lag: Duration
@@ -147,22 +84,87 @@ class Compaction(_Part):
         return self
 
 
-class TopicContract(_Part):
-    """Everything that is agreed about one topic; a field is documented in docs/topics.md."""
+class Sla(Part):
+    """What readers may count on."""
+
+    delivery: Duration  # from the producer's acknowledgement to a reader
+    availability: float = Field(gt=0, le=100)  # percent of a month
+
+
+class Retry(Part):
+    """When a failing record is tried again: one topic, a due time per record."""
+
+    topic: str
+    tiers: tuple[Duration, ...] = Field(min_length=1)
+
+
+class Shards(Part):
+    """A hot key spread over several: `hash(of) % count` in a header, the real id in the value."""
+
+    of: str
+    count: int = Field(ge=2, le=10_000)
+
+
+class HeaderPolicy(Part):
+    """Headers that every record carries."""
+
+    required: tuple[str, ...] = ()
+    shards: Shards | None = None
+
+
+class Deprecation(Part):
+    """How the topic ends: the notice that readers get, and the end that has been announced."""
+
+    notice: Duration
+    since: date | None = None
+    successor: str | None = None
+
+    @property
+    def ends(self) -> date | None:
+        return None if self.since is None else self.since + self.notice
+
+
+Compatibility = Literal[
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+    "NONE",
+]
+
+
+class TopicContract(Part):
+    """Everything that is agreed about one topic; a field is documented in docs/topics."""
 
     topic: str
     description: str = Field(min_length=1)
     owner: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     category: EnumLagCategory
-    producers: tuple[Party, ...] = Field(min_length=1)
-    consumers: tuple[Party, ...] = Field(min_length=1)
+    producers: tuple[str, ...] = Field(min_length=1)
+    consumers: tuple[str, ...] = Field(min_length=1)
     key: str = Field(pattern=r"^[a-z]+(_[a-z]+)*$")
     partitions: int = Field(ge=1, le=1000)
     partitions_reason: str | None = Field(None, min_length=1)
     retention: Retention
-    cleanup_policy: Literal["delete", "compact"]
+    cleanup_policy: Literal["delete", "compact", "compact,delete"]
     timestamp_type: Literal["LogAppendTime", "CreateTime"]
-    registration_input: bool
+    sla: Sla
+    classification: Literal["public", "internal", "confidential", "restricted"]
+    compatibility: Compatibility
+    deprecation: Deprecation
+    registration_input: bool = False
+    critical: bool = False
+    signed: bool = False
+    encryption: Literal["none", "envelope"] = "none"
+    tiered_storage: bool = False
+    bridge: bool = False
+    headers: HeaderPolicy = HeaderPolicy()
+    retry: Retry | None = None
+    dead_letters: str | None = None
+    pair: str | None = None
+    table: str | None = Field(None, pattern=r"^[a-z_]+(\.[a-z_]+)?$")
     replication: Replication = Replication()
     compaction: Compaction | None = None
     max_message: ByteSize | None = Field(None, ge=1024 * 1024, le=32 * 1024 * 1024)
@@ -170,19 +172,30 @@ class TopicContract(_Part):
     snapshot_of: str | None = Field(None, pattern=r"^[a-z]+(_[a-z]+)*$")
 
     @cached_property
-    def name(self) -> TopicName:
-        return parse(self.topic)
+    def name(self) -> LogicalName:
+        return parse_logical(self.topic)
 
     @cached_property
-    def canonical_name(self) -> TopicName:
+    def canonical_name(self) -> LogicalName:
         """The name itself, or of a legacy topic the one that replaces it."""
-        return parse(self.legacy_of or self.topic)
+        return parse_logical(self.legacy_of or self.topic)
+
+    @property
+    def stream_class(self) -> str | None:
+        """The class of a namespace topic, whose policy binds it."""
+        return self.name.stream_class if isinstance(self.name, StreamName) else None
 
     @property
     def event_kind(self) -> EnumEventKind | None:
         """What the topic's events say; a legacy topic's are its twin's, a snapshot is no event."""
         name = self.canonical_name
-        return EnumEventKind(name.event_kind) if isinstance(name, OnexName) else None
+        if isinstance(name, OnexName) and name.event_kind in set(EnumEventKind):
+            return EnumEventKind(name.event_kind)
+        return None
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
 
     @property
     def warning(self) -> str | None:
@@ -210,8 +223,11 @@ class TopicContract(_Part):
         """One broker has one copy; every other environment gets what the contract says."""
         return _ONE_COPY if environment in _ONE_BROKER else self.replication
 
-    def kafka_config(self, environment: str) -> dict[str, str]:
-        """The topic's settings in Kafka's own names, all explicit, so that drift is visible."""
+    def kafka_config(self, environment: str, *, tiered: bool = False) -> dict[str, str]:
+        """The topic's settings in Kafka's own names, all explicit, so that drift is visible.
+
+        `tiered` says whether the environment's clusters have tiered storage.
+        """
         config: dict[str, Any] = {
             "cleanup.policy": self.cleanup_policy,
             "retention.ms": -1 if self.retention is None else _ms(self.retention),
@@ -222,6 +238,8 @@ class TopicContract(_Part):
             config["segment.ms"] = _ms(self._segment_span())
         if self.max_message is not None:
             config["max.message.bytes"] = int(self.max_message)
+        if tiered and self.tiered_storage:
+            config["remote.storage.enable"] = "true"
         if self.compaction is not None:
             config |= {
                 "min.compaction.lag.ms": _ms(self.compaction.min_lag),
@@ -239,107 +257,10 @@ class TopicContract(_Part):
     def _is_in_the_grammar(cls, topic: str | None) -> str | None:
         if topic is not None:
             try:
-                parse(topic)
+                parse_logical(topic)
             except ConfigurationError as error:
                 raise ValueError(error.message) from error
         return topic
-
-    @model_validator(mode="after")
-    def _rules_hold(self) -> Self:
-        broken = [*self._broken_event_rules(), *self._broken_storage_rules()]
-        if broken:
-            raise ValueError("; ".join(broken))
-        return self
-
-    def _broken_event_rules(self) -> Iterator[str]:
-        if (self.legacy_of is not None) != isinstance(self.name, LegacyName):
-            yield f"legacy_of={self.legacy_of!r}: legacy names have it, no other name does"
-        if (self.snapshot_of is not None) != isinstance(self.name, SnapshotName):
-            yield f"snapshot_of={self.snapshot_of!r}: snapshot names have it, no other name does"
-        if isinstance(self.name, SnapshotName):
-            yield from self._broken_snapshot_rules(self.name)
-        if isinstance(self.canonical_name, OnexName):
-            yield from self._broken_kind_rules(self.canonical_name.event_kind)
-
-    def _broken_snapshot_rules(self, name: SnapshotName) -> Iterator[str]:
-        if self.key != _SNAPSHOT_KEY:
-            yield f"key={self.key!r}: a snapshot's key is {_SNAPSHOT_KEY}"
-        if self.snapshot_of is not None and name.subject != snapshot_subject(self.snapshot_of):
-            yield (
-                f"snapshot_of={self.snapshot_of!r}: its topic is about "
-                f"{snapshot_subject(self.snapshot_of)}, not {name.subject}"
-            )
-
-    def _broken_kind_rules(self, kind: str) -> Iterator[str]:
-        if kind not in set(EnumEventKind):
-            yield f"topic={self.topic!r}: the event kind {kind!r} is not in EnumEventKind"
-        for event_class in _EVENT_CLASSES:
-            if kind.startswith(event_class.kinds):
-                if self.key != event_class.key:
-                    yield f"key={self.key!r}: {event_class.kinds}* is keyed by {event_class.key}"
-                if not event_class.producers.issuperset(self.producers):
-                    allowed = ", ".join(sorted(event_class.producers))
-                    yield f"producers={list(self.producers)}: {event_class.kinds}* allows {allowed}"
-                return
-        yield f"topic={self.topic!r}: no keying rule covers the event kind {kind!r}"
-
-    def _broken_storage_rules(self) -> Iterator[str]:
-        if (self.partitions == DEFAULT_PARTITIONS) == (self.partitions_reason is not None):
-            yield (
-                f"partitions={self.partitions}: {DEFAULT_PARTITIONS} is the rule, and every other "
-                "count needs partitions_reason"
-            )
-        compacted = self.cleanup_policy == "compact"
-        policy = f"cleanup_policy={self.cleanup_policy!r}"
-        if compacted != isinstance(self.name, SnapshotName):
-            yield f"{policy}: snapshots are compacted, events are not"
-        if compacted != (self.compaction is not None):
-            yield f"{policy}: compact needs the field compaction, delete forbids it"
-        if compacted != (self.retention is None):
-            yield f"{policy}: compact needs retention unlimited, delete forbids it"
-        read_by_us = "registry" in self.consumers
-        if read_by_us != (self.timestamp_type == "LogAppendTime"):
-            yield (
-                f"timestamp_type={self.timestamp_type!r}: LogAppendTime where the registry is a "
-                "consumer (time is the broker's), CreateTime elsewhere"
-            )
-        if self.registration_input and not (
-            read_by_us and isinstance(self.canonical_name, OnexName)
-        ):
-            yield "registration_input=True: only for events that the registry consumes"
-
-
-def read_contract(path: Path) -> TopicContract:
-    """The contract in a file; a defect is named with file, field, value and what is allowed."""
-    try:
-        contract = TopicContract.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _defect(path, f"is not YAML ({' '.join(str(error).split())})") from None
-    except ValidationError as error:
-        raise _defect(path, "; ".join(_explain(error))) from None
-    if path.name != f"{contract.topic}.yaml":
-        raise _defect(path, f"topic={contract.topic!r}: the file must be called like its topic")
-    return contract
-
-
-def _explain(error: ValidationError) -> Iterator[str]:
-    for problem in error.errors(include_url=False):
-        field = ".".join(map(str, problem["loc"]))
-        message = problem["msg"].removeprefix("Value error, ")
-        value = problem.get("input")
-        if problem["type"] == "missing":
-            yield f"{field} is missing"
-        elif field and not isinstance(value, dict):
-            shown = str(value) if isinstance(value, timedelta) else repr(value)
-            yield f"{field}={shown}: {message}"
-        else:  # a rule about several fields, which names them itself
-            yield f"{field}: {message}" if field else message
-
-
-def _defect(path: Path, what: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"Topic contract {path.name}: {what}.", hint=f"Mend {path}; docs/topics.md has the fields."
-    )
 
 
 def _ms(duration: timedelta) -> int:

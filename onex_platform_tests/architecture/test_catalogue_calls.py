@@ -10,6 +10,8 @@ from onex_platform_tests.support.source_tree import PACKAGE, modules_of
 OPENERS = {
     ("onex_platform/ingest/archive.py", "open_archive"),
     ("onex_platform/snapshots/topic_config.py", "_fill_from_the_contract"),
+    ("onex_platform/topics/node_contracts.py", "_default_topics"),
+    ("onex_platform/topics/node_contracts.py", "read_node_contract"),
     ("onex_platform/topics/provision.py", "create_topics"),
 }
 # Where programs begin.

@@ -10,6 +10,7 @@ import pytest
 from onex_platform.base import errors
 from onex_platform.base.environment import effective_values
 from onex_platform.base.settings import Settings
+from onex_platform.cli.topic_commands.topics_cluster import access_table
 from onex_platform_tests.support.doc_pages import CHECKOUT
 
 PAGE = CHECKOUT / "docs/operations.md"
@@ -28,6 +29,13 @@ def test_the_page_has_every_setting_as_the_code_has_it(monkeypatch: pytest.Monke
     assert settings_table() in PAGE.read_text(), (
         "Replace the table by the output of "
         "`.venv/bin/python -m onex_platform_tests.docs.test_operations`."
+    )
+
+
+def test_the_page_has_the_platform_s_rights_as_the_policy_has_them() -> None:
+    table = "\n".join(f"  {line}" for line in access_table("onex-platform", "prod").splitlines())
+    assert table in PAGE.read_text(), (
+        "Replace the table by the output of `onex topics access onex-platform`."
     )
 
 

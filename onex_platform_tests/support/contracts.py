@@ -23,6 +23,10 @@ EVENT_FIELDS: dict[str, Any] = {
     "cleanup_policy": "delete",
     "timestamp_type": "LogAppendTime",
     "registration_input": True,
+    "sla": {"delivery": "PT5S", "availability": 99.9},
+    "classification": "internal",
+    "compatibility": "FORWARD",
+    "deprecation": {"notice": "P90D"},
 }
 LEGACY_FIELDS = EVENT_FIELDS | {"topic": "node.heartbeat", "legacy_of": EVENT_FIELDS["topic"]}
 SNAPSHOT_FIELDS = EVENT_FIELDS | {

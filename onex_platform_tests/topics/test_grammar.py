@@ -10,14 +10,19 @@ from hypothesis import strategies as st
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.topics.grammar import (
+    NOT_FOR_TENANTS,
     EnumTopicDialect,
     LegacyName,
     NamespaceName,
     OnexName,
     SnapshotName,
+    StreamName,
     TopicName,
     collisions,
+    logical,
     parse,
+    parse_logical,
+    physical,
 )
 
 _SNAKE = st.from_regex(r"[a-z][a-z0-9]{0,8}(_[a-z0-9]{1,8}){0,2}", fullmatch=True)
@@ -25,14 +30,22 @@ _KEBAB = st.from_regex(r"[a-z0-9]{1,8}(-[a-z0-9]{1,8}){0,2}", fullmatch=True)
 _VERSION = st.integers(1, 999)
 _CLASSES = ["evt", "cmd", "qrs", "ctl", "dlt", "rty", "cdc", "met", "aud", "log"]
 
+_TENANT = _KEBAB.filter(lambda word: word not in NOT_FOR_TENANTS)
+_PREFIX = st.none() | _TENANT
+
 _ONEX = st.builds(
-    OnexName, _SNAKE.filter(lambda word: word != "snapshot"), _SNAKE, _SNAKE, _VERSION
+    OnexName,
+    _SNAKE.filter(lambda word: word != "snapshot"),
+    _SNAKE,
+    _SNAKE,
+    _VERSION,
+    tenant=_PREFIX,
 )
-_SNAPSHOT = st.builds(SnapshotName, _KEBAB, _KEBAB, _VERSION)
+_SNAPSHOT = st.builds(SnapshotName, _KEBAB, _KEBAB, _VERSION, tenant=_PREFIX)
 _NAMESPACE = st.builds(
     NamespaceName,
     st.sampled_from(["dev", "stage", "prod", "sand", "test"]),
-    _KEBAB,
+    _TENANT,
     _KEBAB,
     st.sampled_from(_CLASSES),
     _KEBAB,
@@ -43,8 +56,8 @@ _NAMES = st.one_of(_ONEX, _SNAPSHOT, _NAMESPACE, _LEGACY)
 
 # Written anew, so that the module's own patterns do not judge themselves.
 _FORMS = {
-    EnumTopicDialect.ONEX: r"onex\.(?!snapshot\.)[a-z]\w*\.[a-z]\w*\.[a-z]\w*\.v\d+",
-    EnumTopicDialect.SNAPSHOT: r"onex\.snapshot\.[a-z0-9-]+\.[a-z0-9-]+\.v\d+",
+    EnumTopicDialect.ONEX: r"([a-z0-9-]+\.)?onex\.(?!snapshot\.)[a-z]\w*\.[a-z]\w*\.[a-z]\w*\.v\d+",
+    EnumTopicDialect.SNAPSHOT: r"([a-z0-9-]+\.)?onex\.snapshot\.[a-z0-9-]+\.[a-z0-9-]+\.v\d+",
     EnumTopicDialect.NAMESPACE: (
         r"(dev|stage|prod|sand|test)\.[a-z0-9-]+\.[a-z0-9-]+\.[a-z]{3}\.[a-z0-9-]+\.v\d+"
     ),
@@ -80,6 +93,40 @@ def test_any_text_is_either_refused_or_means_exactly_itself(text: str) -> None:
     assert str(name) == text
     assert len(text) <= 249
     assert re.fullmatch(_FORMS[name.dialect], text)
+
+
+@given(_NAMES, _TENANT, st.sampled_from(["dev", "prod"]))
+def test_a_contract_s_name_and_a_broker_s_lead_to_each_other(
+    name: TopicName, tenant: str, environment: str
+) -> None:
+    contract_s = logical(name)
+    assert parse_logical(str(contract_s)) == contract_s
+    if not isinstance(name, LegacyName):
+        broker_s = physical(contract_s, environment=environment, tenant=tenant, home="at-home")
+        assert logical(parse(str(broker_s))) == contract_s
+        assert tenant in str(broker_s).split(".")
+    at_home = physical(contract_s, environment=environment, tenant="home", home="home")
+    assert logical(parse(str(at_home))) == contract_s
+
+
+def test_names_of_the_home_tenant_carry_no_prefix() -> None:
+    name = parse_logical("onex.node.heartbeat.published.v1")
+    where = {"environment": "prod", "home": "omnibase"}
+    assert str(physical(name, tenant="omnibase", **where)) == str(name)
+    assert str(physical(name, tenant="acme", **where)) == f"acme.{name}"
+    stream = StreamName("kb", "qrs", "search-requests", 1)
+    assert str(physical(stream, tenant="acme", **where)) == "prod.acme.kb.qrs.search-requests.v1"
+    with pytest.raises(ConfigurationError, match="tenant 'acme' has none"):
+        physical(LegacyName("heartbeat"), tenant="acme", **where)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["prod.omnibase.kb.qrs.search-requests.v1", "acme.onex.node.heartbeat.published.v1"],
+)
+def test_a_contract_s_name_has_no_tenant(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="names a tenant"):
+        parse_logical(name)
 
 
 def test_the_parts_of_each_dialect_have_names() -> None:
@@ -133,7 +180,13 @@ def test_an_event_kind_is_the_name_without_platform_and_version() -> None:
         ("prod.OmniBase.onex.evt.contract-created.v1", "has tenant 'OmniBase'"),
         ("prod.omnibase.onex.evt.v1", "has 5 parts; the namespace form is <environment>"),
         ("qa.omnibase.onex.evt.contract-created.v1", "begins with 'qa', which no dialect does"),
-        ("tenant-1.onex.node.heartbeat.published.v1", "begins with 'tenant-1'"),
+        ("Tenant-1.onex.node.heartbeat.published.v1", "has tenant 'Tenant-1'"),
+        ("tenant-1.node.heartbeat", "begins with 'tenant-1'"),
+        ("node.onex.node.heartbeat.published.v1", "the legacy form"),
+        ("prod.onex.node.heartbeat.published.v1", "has tenant 'onex'"),
+        ("prod.test.onex.evt.contract-created.v1", "has tenant 'test'"),
+        ("prd.omnibase.onex.evt.contract-created.v1", "did you mean 'prod'?"),
+        ("prod.omnibase.onex.evnt.contract-created.v1", "did you mean 'evt'?"),
         ("node", "the legacy form is node.<subject>"),
         ("node.heartbeat.published", "has 3 parts"),
         ("__consumer_offsets", "begins with '__consumer_offsets'"),

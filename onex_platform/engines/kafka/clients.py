@@ -42,6 +42,7 @@ _LIBRDKAFKA.addFilter(lambda entry: _ALSO_RAISED.search(entry.getMessage()) is N
 _MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
 _WAIT_SECONDS = 0.5
+_ANSWER_SECONDS = 2.0  # between two looks for a refusal
 
 # Of producers that send much at once.
 BULK = {
@@ -188,7 +189,8 @@ def translated(settings: Settings, action: str) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            raise translate(error.args[0], f"Kafka at {address}", action) from error
+            user = settings.kafka.sasl_username
+            raise translate(error.args[0], f"Kafka at {address}", action, user) from error
         except TimeoutError as error:
             raise InfraTimeoutError(f"Kafka at {address} did not {action} in time.") from error
 
@@ -356,12 +358,31 @@ def _flush(producer: KafkaProducer, seconds: float) -> int:
 
 def open_client(kind: type[_Client], settings: Settings, config: dict[str, Any]) -> _Client:
     """A client whose broker has answered once: an open port alone is no proof of a broker."""
-    config = {**settings.kafka.client_config(), **config}
+    refusals: list[KafkaError] = []
+    config = {**settings.kafka.client_config(), "error_cb": refusals.append, **config}
     with translated(settings, "open a connection"):
         _await_port(settings)
         client = kind(settings, config)
-        client.list_topics(timeout=settings.kafka.request_timeout_seconds)
+        _await_answer(client, settings.kafka.request_timeout_seconds, refusals)
     return client
+
+
+def _await_answer(client: _Client, seconds: float, refusals: Sequence[KafkaError]) -> None:
+    """Wait for the broker's first answer; a wrong password shows in the error callback only."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            client.list_topics(timeout=min(left, _ANSWER_SECONDS))
+            return
+        except KafkaException as error:
+            client.poll(0)
+            for refusal in refusals:
+                if refusal.code() == KafkaError._AUTHENTICATION:
+                    raise KafkaException(refusal) from error
+            is_silence = error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
+            if not is_silence or left <= _ANSWER_SECONDS:
+                raise
 
 
 def _await_port(settings: Settings) -> None:

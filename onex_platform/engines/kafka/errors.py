@@ -25,25 +25,44 @@ _NOT_THERE = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_ENOUGH_REPLICAS,
     }
 )
+_NOT_LET_IN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+_NOT_ALLOWED = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
 CHECK_ADDRESS = (
     "Check ONEX_KAFKA_BOOTSTRAP_SERVERS, or the embedded broker with `onex stack status`."
 )
 _CREATE_TOPICS = "Create the catalogue's topics with `onex topics create`."
+_CHECK_LOGIN = "Check ONEX_KAFKA_SASL_USERNAME and ONEX_KAFKA_SASL_PASSWORD."
+_ASK_FOR_RIGHTS = (
+    "contracts/policy/access.yaml says what accounts may do; `onex topics plan` and `onex topics "
+    "apply` grant it."
+)
 _HINTS = {
     KafkaError._TRANSPORT: CHECK_ADDRESS,
     KafkaError._ALL_BROKERS_DOWN: CHECK_ADDRESS,
     KafkaError._RESOLVE: CHECK_ADDRESS,
-    KafkaError._AUTHENTICATION: "Check ONEX_KAFKA_SASL_USERNAME and ONEX_KAFKA_SASL_PASSWORD.",
+    KafkaError._AUTHENTICATION: _CHECK_LOGIN,
     KafkaError._SSL: "Check ONEX_KAFKA_SECURITY_PROTOCOL and the ONEX_KAFKA_SSL_ files.",
     KafkaError._UNKNOWN_TOPIC: _CREATE_TOPICS,
     KafkaError.UNKNOWN_TOPIC_OR_PART: _CREATE_TOPICS,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Ask for an access rule for this client's principal.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _ASK_FOR_RIGHTS,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _ASK_FOR_RIGHTS,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _ASK_FOR_RIGHTS,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _ASK_FOR_RIGHTS,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _CHECK_LOGIN,
     KafkaError.INVALID_REPLICATION_FACTOR: (
         "Add brokers, lower `replication` in the topic's contract, or set ONEX_ENVIRONMENT to dev "
         "or test, where one copy is enough."
@@ -51,10 +70,16 @@ _HINTS = {
 }
 
 
-def translate(error: KafkaError, service: str, action: str) -> InfraError:
+def translate(error: KafkaError, service: str, action: str, user: str | None = None) -> InfraError:
     """The platform's error; `action` completes the sentence "Kafka could not …"."""
     reason = error.str().rstrip(".")
     hint = _HINTS.get(error.code())
+    if user is not None and error.code() in _NOT_LET_IN:
+        return InfraConnectionError(f"{service} refused user {user!r}: {reason}.", hint=hint)
+    if user is not None and error.code() in _NOT_ALLOWED:
+        return InfraConnectionError(
+            f"{service} does not let User:{user} {action}: {reason}.", hint=hint
+        )
     if error.code() in _TOO_SLOW:
         return InfraTimeoutError(f"{service} did not {action} in time: {reason}.", hint=hint)
     if error.code() in _NOT_THERE:

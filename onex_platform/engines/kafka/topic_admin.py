@@ -1,6 +1,6 @@
 """Topics on a cluster, in plain values: how they are set up, new ones, and other settings.
 
-Nothing here deletes a topic or changes its partitions.
+Nothing here changes a topic's partitions; what is deleted is named by the caller.
 """
 
 from __future__ import annotations
@@ -150,6 +150,41 @@ def alter(admin: KafkaAdmin, name: str, config: Mapping[str, str]) -> None:
             if time.monotonic() > deadline:
                 raise TimeoutError
             time.sleep(0.05)
+
+
+def hidden_topics(admin: KafkaAdmin, names: Collection[str]) -> set[str]:
+    """Of topics that a listing lacks, those that this account may not see.
+
+    A broker leaves them out as if they were missing; asked by name, it tells the difference.
+    """
+    if not names:
+        return set()
+    hidden = set()
+    with translated(admin.settings, "say which topics it has"):
+        answers = admin.describe_topics(
+            TopicCollection(list(names)),
+            request_timeout=admin.settings.kafka.request_timeout_seconds,
+        )
+        for name, answer in answers.items():
+            try:
+                answer.result(timeout=_patience(admin))
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    hidden.add(name)
+                elif error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+    return hidden
+
+
+def delete(admin: KafkaAdmin, name: str) -> None:
+    """Delete a topic and its records; one that is gone already is no error."""
+    with translated(admin.settings, f"delete topic {name}"):
+        for answer in admin.delete_topics([name]).values():
+            try:
+                answer.result(timeout=_patience(admin))
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
 
 
 def topic_ids(admin: KafkaAdmin, names: Collection[str]) -> dict[str, UUID]:

@@ -1,14 +1,19 @@
 """The embedded Kafka: one real broker in KRaft mode, broker and controller in one process.
 
 Topics are never created by accident, and a topic's own settings decide about time stamps and
-retention, as on a production cluster.
+retention, as on a production cluster. With ONEX_STACK_KAFKA_SECURITY=sasl, clients log in with
+SCRAM, and an authoriser lets them do what they have rights for; the stack's own account, whose
+password stands in the server's folder, may do everything.
 """
 
 from __future__ import annotations
 
+import secrets
 from base64 import urlsafe_b64encode
 from pathlib import Path
 from uuid import uuid4
+
+from pydantic import SecretStr
 
 from onex_platform.base.errors import InfraUnavailableError
 from onex_platform.base.settings import Settings
@@ -43,6 +48,19 @@ _SINGLE_NODE = {
     "log.cleaner.dedupe.buffer.size": 32 * 2**20,
 }
 
+_ADMIN = "admin"
+_MECHANISM = "SCRAM-SHA-512"
+_SECURED = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": _MECHANISM,
+    "sasl.mechanism.inter.broker.protocol": _MECHANISM,
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:{_ADMIN}",
+    "allow.everyone.if.no.acl.found": "false",
+}
+
 
 class KafkaServer(Server):
     name = "kafka"
@@ -67,8 +85,14 @@ class KafkaServer(Server):
         return kafka_answers(attached)
 
     def attach(self, settings: Settings, folder: ServerFolder, record: ServerRecord) -> Settings:
-        address = f"{LOOPBACK}:{record.port}"
-        kafka = settings.kafka.model_copy(update={"bootstrap_servers": address})
+        update: dict[str, object] = {"bootstrap_servers": f"{LOOPBACK}:{record.port}"}
+        password = _password_file(folder)
+        if password.exists():
+            update |= {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": _MECHANISM}
+            if settings.kafka.sasl_username is None:
+                update["sasl_username"] = _ADMIN
+                update["sasl_password"] = SecretStr(password.read_text(encoding="utf-8"))
+        kafka = settings.kafka.model_copy(update=update)
         return settings.model_copy(update={"kafka": kafka})
 
 
@@ -95,26 +119,58 @@ def _write_properties(folder: ServerFolder, data: Path, ports: tuple[int, ...]) 
         # Relative to the working folder: a property file can't hold every path as it is.
         "log.dirs": data.name,
     }
+    if _password_file(folder).exists():
+        properties |= _SECURED | _logins(_password_file(folder).read_text(encoding="utf-8"))
     path = folder.path / "server.properties"
+    path.touch(mode=0o600)
     write_atomically(path, "".join(f"{name}={value}\n" for name, value in properties.items()))
+    path.chmod(0o600)  # it may hold the password
     return path
 
 
 def _format(folder: ServerFolder, draft: Path) -> None:
     """Give the data folder its cluster id; the broker refuses to start without one."""
+    extra = []
+    if folder.settings.stack.kafka_security == "sasl":
+        password = secrets.token_urlsafe(24)
+        _password_file(folder).touch(mode=0o600)
+        _password_file(folder).write_text(password, encoding="utf-8")
+        extra = [f"--add-scram={_MECHANISM}=[name={_ADMIN},password={password}]"]
+    else:
+        _password_file(folder).unlink(missing_ok=True)
     cluster_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
     properties = _write_properties(folder, draft, (9092, 9093))
     # One word, because an id may begin with a dash.
-    arguments = ["format", f"--cluster-id={cluster_id}", f"--config={properties}"]
+    arguments = ["format", f"--cluster-id={cluster_id}", f"--config={properties}", *extra]
+    # The tool prints the keys that it stored: they stay in no log.
+    log = draft.with_name("format.log") if extra else folder.log
     exit_code = processes.run(
         [*_java(folder), "kafka.tools.StorageTool", *arguments],
         cwd=folder.path,
-        log=folder.log,
+        log=log,
         environment=java_environment(folder.settings),
         timeout_seconds=folder.settings.stack.start_timeout_seconds,
     )
+    if extra:
+        log.unlink(missing_ok=True)
     if exit_code != 0:
         raise InfraUnavailableError(
             "Kafka's data folder could not be formatted.",
             hint=folder.log_hint(),
         )
+
+
+def _password_file(folder: ServerFolder) -> Path:
+    return folder.path / "admin.password"
+
+
+def _logins(password: str) -> dict[str, str]:
+    """The broker's own logins, as client of itself and of the controller in it."""
+    module = "org.apache.kafka.common.security"
+    login = f'username="{_ADMIN}" password="{password}"'
+    plain = f'{module}.plain.PlainLoginModule required {login} user_{_ADMIN}="{password}";'
+    scram = f"{module}.scram.ScramLoginModule required {login};"
+    return {
+        "listener.name.controller.plain.sasl.jaas.config": plain,
+        "listener.name.plaintext.scram-sha-512.sasl.jaas.config": scram,
+    }

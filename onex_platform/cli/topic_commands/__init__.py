@@ -1,0 +1,1 @@
+"""What `onex topics` does beside listing: contracts, and clusters."""

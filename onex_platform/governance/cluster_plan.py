@@ -1,0 +1,249 @@
+"""The difference between what a cluster has and what it should have, as steps in a file.
+
+Pure. A plan names the state that it was made for. Steps that take something away need a flag each;
+what can't be done, or would break what is there, is refused with the way out and never planned.
+Strangers are only reported: topics without contract, rights of accounts that the policy does not
+know, and dangerous rights among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import date
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from onex_platform.engines.kafka.access import Right
+from onex_platform.engines.kafka.topic_admin import TopicLayout
+from onex_platform.governance.state import ClusterState, principal_of
+from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.policy import Policy
+
+_EVERYBODY, _EVERYTHING = "User:*", "*"
+_KEPT_TIME = "retention.ms"
+_FOREVER = -1
+
+
+class EnumDanger(StrEnum):
+    """What a step may destroy; each has a flag of its own."""
+
+    SHORTER_RETENTION = "shorter-retention"
+    DELETION = "delete"
+    REVOCATION = "revoke"
+
+
+class Step(BaseModel):
+    """One change: what it is about, its kind, and the value before and after."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+    name: str
+    detail: dict[str, Any] = {}
+    before: Any = None
+    after: Any = None
+    danger: EnumDanger | None = None
+
+    def __str__(self) -> str:
+        what = f"{self.kind}  {self.name}"
+        if self.kind in ("set-topic", "set-quota", "set-mode"):
+            what += f"  {self.detail.get('setting', '')} {self.before} → {self.after}"
+        elif self.kind in ("grant", "revoke"):
+            what += f"  {self.detail['operation']} {self.detail['resource']} "
+            what += f"{self.detail['pattern']} {self.detail['name']}"
+        return f"{what}  (needs --allow-{self.danger})" if self.danger else what
+
+
+class Plan(BaseModel):
+    """Steps for one environment, and the state that they lead away from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    environment: str
+    seen: str
+    steps: tuple[Step, ...]
+    refusals: tuple[str, ...] = ()
+    strangers: tuple[str, ...] = ()
+    dangers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.steps
+
+
+def make_plan(
+    found: ClusterState,
+    wanted: ClusterState,
+    *,
+    environment: str,
+    ended: Collection[str] = (),
+    accounts: Collection[str] = (),
+) -> Plan:
+    """The steps from found to wanted; `ended` are topics whose deprecation is over."""
+    refusals: list[str] = []
+    steps = [
+        *_topic_steps(found, wanted, ended, refusals),
+        *_right_steps(found, wanted, accounts),
+        *_quota_steps(found, wanted, accounts),
+        *_subject_steps(found, wanted),
+    ]
+    return Plan(
+        environment=environment,
+        seen=found.fingerprint(),
+        steps=tuple(steps),
+        refusals=tuple(refusals),
+        strangers=(*sorted(found.strangers), *_foreign_rights(found, accounts)),
+        dangers=tuple(_dangerous(found)),
+        notes=tuple(_notes(found)),
+    )
+
+
+def _notes(found: ClusterState) -> Iterator[str]:
+    """What the plan leaves out, because the cluster does not have it."""
+    if found.rights is None:
+        yield "the cluster has no authoriser: rights and quotas are not planned"
+    if found.subjects is None:
+        yield "no schema registry is known (ONEX_SCHEMAS_URL): subjects are not planned"
+
+
+def ended_topics(catalogue: Catalogue, policy: Policy, environment: str, today: date) -> set[str]:
+    """Broker's names of topics whose announced end has passed."""
+    over = [c.name for c in catalogue if c.deprecation.ends and c.deprecation.ends < today]
+    return {name for _, _, name in policy.topics_in(over, environment)}
+
+
+def _topic_steps(
+    found: ClusterState, wanted: ClusterState, ended: Collection[str], refusals: list[str]
+) -> Iterator[Step]:
+    for name, layout in sorted(wanted.topics.items()):
+        if name in found.hidden:
+            refusals.append(
+                f"{name} is not visible to this account; it needs the right to describe"
+            )
+        elif name in ended:
+            if name in found.topics:
+                yield Step(kind="delete-topic", name=name, danger=EnumDanger.DELETION)
+        elif name not in found.topics:
+            yield Step(kind="create-topic", name=name, detail=_as_detail(layout))
+        else:
+            refusals += _impossible(layout, found.topics[name])
+            yield from _setting_steps(layout, found.topics[name])
+
+
+def _impossible(wanted: TopicLayout, found: TopicLayout) -> Iterator[str]:
+    if wanted.partitions != found.partitions:
+        yield (
+            f"{wanted.name} has {found.partitions} partitions, the contract says "
+            f"{wanted.partitions}: keys would move to others; make a new version of the topic"
+        )
+    if wanted.replication_factor != found.replication_factor:
+        yield (
+            f"{wanted.name} has {found.replication_factor} copies, the contract says "
+            f"{wanted.replication_factor}: reassign its partitions with Kafka's own tool"
+        )
+
+
+def _setting_steps(wanted: TopicLayout, found: TopicLayout) -> Iterator[Step]:
+    for setting, value in sorted(wanted.config.items()):
+        before = found.config.get(setting)
+        if before != value:
+            is_shorter = setting == _KEPT_TIME and _keeps_less(before, value)
+            yield Step(
+                kind="set-topic",
+                name=wanted.name,
+                detail={"setting": setting},
+                before=before,
+                after=value,
+                danger=EnumDanger.SHORTER_RETENTION if is_shorter else None,
+            )
+
+
+def _keeps_less(before: str | None, after: str) -> bool:
+    kept, keeps = int(before or _FOREVER), int(after)
+    return keeps != _FOREVER and (kept == _FOREVER or keeps < kept)
+
+
+def _right_steps(
+    found: ClusterState, wanted: ClusterState, accounts: Collection[str]
+) -> Iterator[Step]:
+    if found.rights is None or wanted.rights is None:
+        return
+    ours = {principal_of(account) for account in accounts}
+    for right in sorted(wanted.rights - found.rights):
+        yield _right_step("grant", right)
+    for right in sorted(found.rights - wanted.rights):
+        if right.principal in ours:
+            yield _right_step("revoke", right, EnumDanger.REVOCATION)
+
+
+def _right_step(kind: str, right: Right, danger: EnumDanger | None = None) -> Step:
+    detail = {
+        field: getattr(right, field) for field in ("resource", "pattern", "name", "operation")
+    }
+    return Step(
+        kind=kind,
+        name=right.principal,
+        detail=detail | ({"denies": True} if right.denies else {}),
+        danger=danger,
+    )
+
+
+def _quota_steps(
+    found: ClusterState, wanted: ClusterState, accounts: Collection[str]
+) -> Iterator[Step]:
+    if found.quotas is None or wanted.quotas is None:
+        return
+    for account in sorted(accounts):
+        has, should = found.quotas.get(account, {}), wanted.quotas.get(account, {})
+        for setting in sorted(has.keys() | should.keys()):
+            if has.get(setting) != should.get(setting):
+                yield Step(
+                    kind="set-quota",
+                    name=account,
+                    detail={"setting": setting},
+                    before=has.get(setting),
+                    after=should.get(setting),
+                )
+
+
+def _subject_steps(found: ClusterState, wanted: ClusterState) -> Iterator[Step]:
+    if found.subjects is None or wanted.subjects is None:
+        return
+    for name, subject in sorted(wanted.subjects.items()):
+        there = found.subjects.get(name)
+        # The mode first: a registry's default lets everything pass.
+        if there is None or there.mode != subject.mode:
+            before = there.mode if there else None
+            yield Step(kind="set-mode", name=name, before=before, after=subject.mode)
+        if there is None or (there.schema, there.format) != (subject.schema, subject.format):
+            detail = {"schema": subject.schema, "format": subject.format}
+            yield Step(kind="register-subject", name=name, detail=detail)
+
+
+def _foreign_rights(found: ClusterState, accounts: Collection[str]) -> Iterator[str]:
+    ours = {principal_of(account) for account in accounts}
+    for right in sorted(found.rights or ()):
+        if right.principal not in ours and not _is_dangerous(right):
+            yield f"right: {right}"
+
+
+def _dangerous(found: ClusterState) -> Iterator[str]:
+    return (str(right) for right in sorted(found.rights or ()) if _is_dangerous(right))
+
+
+def _is_dangerous(right: Right) -> bool:
+    """A right of everybody, or to everything."""
+    return not right.denies and (
+        right.principal == _EVERYBODY or (right.pattern, right.name) == ("literal", _EVERYTHING)
+    )
+
+
+def _as_detail(layout: TopicLayout) -> dict[str, Any]:
+    return {
+        "partitions": layout.partitions,
+        "replication_factor": layout.replication_factor,
+        "config": dict(layout.config),
+    }

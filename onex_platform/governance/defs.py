@@ -1,0 +1,66 @@
+"""Governance in the asset graph: drift as a check with numbers, the review as a schedule."""
+
+from collections import Counter
+
+import dagster as dg
+
+from onex_platform.base.settings import Settings
+from onex_platform.governance.cluster import Governed, plan
+from onex_platform.governance.review import review
+
+_QUARTERLY = "0 6 1 1,4,7,10 *"
+_MOST_NAMED = 20
+
+
+def build_definitions() -> dg.Definitions:
+    cluster = dg.AssetSpec(
+        key="kafka_cluster",
+        group_name="topics",
+        kinds={"kafka"},
+        owners=["team:platform-operations"],
+        description="The cluster that holds the topics, with its rights, quotas and subjects.",
+    )
+
+    @dg.asset_check(asset=cluster.key, name="topics_agree_with_contracts")
+    def topics_agree_with_contracts(settings: dg.ResourceParam[Settings]) -> dg.AssetCheckResult:
+        """Whether topics, settings, rights, quotas and subjects are as the contracts say."""
+        found = plan(Governed.of(settings))
+        kinds = Counter(step.kind for step in found.steps)
+        return dg.AssetCheckResult(
+            passed=found.is_empty and not found.refusals and not found.dangers,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={
+                "steps": len(found.steps),
+                **{f"steps: {kind}": count for kind, count in kinds.items()},
+                "impossible": len(found.refusals),
+                "strangers": len(found.strangers),
+                "dangerous rights": len(found.dangers),
+                "drift": "\n".join(map(str, found.steps[:_MOST_NAMED])) or "none",
+            },
+        )
+
+    @dg.op(name="review_topics")
+    def review_topics(context: dg.OpExecutionContext, settings: dg.ResourceParam[Settings]) -> None:
+        """Log what nobody uses and what falls due."""
+        found = review(Governed.of(settings))
+        for due in found:
+            context.log.warning(str(due))
+        context.add_output_metadata({"due": len(found)})
+
+    @dg.job(name="topic_review")
+    def topic_review() -> None:
+        review_topics()
+
+    return dg.Definitions(
+        assets=[cluster],
+        asset_checks=[topics_agree_with_contracts],
+        jobs=[topic_review],
+        schedules=[
+            dg.ScheduleDefinition(
+                name="quarterly_topic_review",
+                job=topic_review,
+                cron_schedule=_QUARTERLY,
+                default_status=dg.DefaultScheduleStatus.RUNNING,
+            )
+        ],
+    )

@@ -1,0 +1,1 @@
+"""Judging contracts before anything is deployed: one table of rules, all violations in one run."""

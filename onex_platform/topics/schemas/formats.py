@@ -1,0 +1,286 @@
+"""JSON Schema, Avro and Protobuf behind one interface: is it one, does it take this value, which
+fields does it have, and how private are they.
+
+A field's privacy is an annotation: `pii` beside a JSON property or an Avro field, a comment
+`pii: high` in front of a Protobuf field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import avro.errors
+import avro.io
+import avro.schema
+import jsonschema_rs
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+from onex_platform.base.errors import PrerequisiteError
+
+FormatName = Literal["JSON", "AVRO", "PROTOBUF"]
+PII_LEVELS = ("none", "low", "high")
+_PII_COMMENT = re.compile(r"\bpii:\s*(\w+)")
+
+
+class SchemaError(ValueError):
+    """A schema, or a value that its schema refuses; says where and why."""
+
+
+class SchemaField(NamedTuple):
+    """A field by its dotted path, with its annotation."""
+
+    path: str
+    pii: str
+
+
+@dataclass(frozen=True)
+class Schema(ABC):
+    """One schema; `text` is what a registry stores."""
+
+    format: ClassVar[FormatName]
+    suffix: ClassVar[str]
+
+    text: str
+
+    @abstractmethod
+    def parse(self) -> Any:
+        """The schema in its library's terms; raises `SchemaError`."""
+
+    @abstractmethod
+    def check(self, value: Any) -> None:
+        """Raise `SchemaError` with the JSON path if the schema refuses the value."""
+
+    @abstractmethod
+    def fields(self) -> Iterator[SchemaField]:
+        """Every named field, at every depth."""
+
+    def canonical(self) -> str:
+        """The same text for schemas that differ in layout only."""
+        return self.text
+
+
+@dataclass(frozen=True)
+class JsonSchema(Schema):
+    format = "JSON"
+    suffix = ".json"
+
+    @cached_property
+    def document(self) -> Any:
+        try:
+            return json.loads(self.text)
+        except ValueError as error:
+            raise SchemaError(f"is not JSON: {error}") from None
+
+    def parse(self) -> Any:
+        try:
+            jsonschema_rs.meta.validate(self.document)
+            return jsonschema_rs.validator_for(self.document)
+        except (ValueError, jsonschema_rs.ValidationError) as error:
+            if isinstance(error, SchemaError):
+                raise
+            raise SchemaError(f"is no JSON Schema: {str(error).splitlines()[0]}") from None
+
+    def check(self, value: Any) -> None:
+        for error in self.parse().iter_errors(value):
+            path = "".join(f"[{part!r}]" for part in error.instance_path)
+            raise SchemaError(f"${path}: {error.message}")
+
+    def fields(self) -> Iterator[SchemaField]:
+        yield from self._below(self.document, "", frozenset())
+
+    def canonical(self) -> str:
+        return json.dumps(self.document, sort_keys=True)
+
+    def _below(self, node: Any, path: str, seen: frozenset[str]) -> Iterator[SchemaField]:
+        if not isinstance(node, Mapping):
+            return
+        reference = node.get("$ref", "")
+        if reference.startswith("#/") and reference not in seen:
+            target = self.document
+            for part in reference.removeprefix("#/").split("/"):
+                target = target.get(part, {})
+            yield from self._below(target, path, seen | {reference})
+        for name, child in node.get("properties", {}).items():
+            below = f"{path}.{name}" if path else name
+            yield SchemaField(below, _pii(child))
+            yield from self._below(child, below, seen)
+        for part in ("items", "additionalProperties"):
+            yield from self._below(node.get(part), path, seen)
+        for part in ("anyOf", "oneOf", "allOf"):
+            for child in node.get(part, ()):
+                yield from self._below(child, path, seen)
+
+
+@dataclass(frozen=True)
+class AvroSchema(Schema):
+    format = "AVRO"
+    suffix = ".avsc"
+
+    @cached_property
+    def document(self) -> Any:
+        try:
+            return json.loads(self.text)
+        except ValueError as error:
+            raise SchemaError(f"is not JSON: {error}") from None
+
+    def parse(self) -> avro.schema.Schema:
+        try:
+            return avro.schema.parse(json.dumps(_without_logical_types(self.document)))
+        except avro.errors.AvroException as error:
+            raise SchemaError(f"is no Avro schema: {error}") from None
+
+    def check(self, value: Any) -> None:
+        try:
+            avro.io.validate(self.parse(), value, raise_on_error=True)
+        except (avro.errors.AvroException, TypeError, AttributeError) as error:
+            raise SchemaError(f"$: {error}") from None
+
+    def fields(self) -> Iterator[SchemaField]:
+        yield from _avro_fields(self.document, "")
+
+    def canonical(self) -> str:
+        return json.dumps(self.document, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class ProtobufSchema(Schema):
+    format = "PROTOBUF"
+    suffix = ".proto"
+
+    @cached_property
+    def _file(self) -> descriptor_pb2.FileDescriptorProto:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "schema.proto").write_text(self.text, encoding="utf-8")
+            built = run_buf("build", folder, "-o", "-#format=binpb")
+        if built.returncode != 0:
+            reason = built.stderr.decode().strip().splitlines()
+            raise SchemaError(f"is no Protobuf schema: {reason[0] if reason else 'buf failed'}")
+        files = descriptor_pb2.FileDescriptorSet.FromString(built.stdout).file
+        return next(file for file in files if file.name == "schema.proto")
+
+    def parse(self) -> Any:
+        """The class of the file's first message, which is what a topic carries."""
+        if not self._file.message_type:
+            raise SchemaError("is no Protobuf schema of a topic: it has no message")
+        pool = descriptor_pool.DescriptorPool()
+        pool.Add(self._file)
+        first = self._file.message_type[0].name
+        name = f"{self._file.package}.{first}" if self._file.package else first
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+    def check(self, value: Any) -> None:
+        try:
+            json_format.ParseDict(value, self.parse()())
+        except (json_format.ParseError, TypeError, AttributeError) as error:
+            raise SchemaError(f"$: {error}") from None
+
+    def fields(self) -> Iterator[SchemaField]:
+        comments = {
+            tuple(place.path): f"{place.leading_comments} {place.trailing_comments}"
+            for place in self._file.source_code_info.location
+        }
+        for at, message in enumerate(self._file.message_type):
+            for number, field in enumerate(message.field):
+                # 4 and 2: where messages and fields stand in their descriptors.
+                found = _PII_COMMENT.search(comments.get((4, at, 2, number), ""))
+                path = field.name if at == 0 else f"{message.name}.{field.name}"
+                yield SchemaField(path, found.group(1) if found else "none")
+
+
+_FORMATS: tuple[type[Schema], ...] = (JsonSchema, AvroSchema, ProtobufSchema)
+
+
+def read_schema(path: Path) -> Schema:
+    """The schema in a file, by the file's ending."""
+    for kind in _FORMATS:
+        if path.suffix == kind.suffix:
+            try:
+                return kind(path.read_text(encoding="utf-8"))
+            except UnicodeDecodeError as error:
+                raise SchemaError(f"is not UTF-8: {error.reason}") from None
+    raise SchemaError(f"ends with {path.suffix!r}; expected .json, .avsc or .proto")
+
+
+@dataclass(frozen=True)
+class SchemaPair:
+    """The files of a topic's schemas, by what they are about; there should be one of each."""
+
+    value: tuple[str, ...]
+    key: tuple[str, ...]
+    files: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, files: Mapping[str, Path]) -> SchemaPair:
+        def named(part: str) -> tuple[str, ...]:
+            return tuple(name for name in files if name.startswith(f"{part}.schema."))
+
+        return cls(named("value"), named("key"), files)
+
+    @cached_property
+    def schemas(self) -> dict[str, Schema]:
+        """By file name; those that can't be read at all are left out."""
+        found = {}
+        for name in (*self.value, *self.key):
+            try:
+                found[name] = read_schema(self.files[name])
+            except SchemaError:
+                continue
+        return found
+
+    def the(self, part: Literal["value", "key"]) -> Schema | None:
+        names = getattr(self, part)
+        return self.schemas.get(names[0]) if len(names) == 1 else None
+
+
+def run_buf(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the Protobuf compiler that comes with the package."""
+    beside = Path(sys.executable).with_name("buf")
+    program = str(beside) if beside.exists() else shutil.which("buf")
+    if program is None:
+        raise PrerequisiteError(
+            "There is no `buf` to judge Protobuf schemas with.", hint="Install buf-bin."
+        )
+    return subprocess.run([program, *arguments], capture_output=True, check=False, timeout=60)
+
+
+def _pii(node: Any) -> str:
+    return str(node.get("pii", "none")) if isinstance(node, Mapping) else "none"
+
+
+def _avro_fields(node: Any, path: str) -> Iterator[SchemaField]:
+    if isinstance(node, list):
+        for branch in node:
+            yield from _avro_fields(branch, path)
+    elif isinstance(node, Mapping):
+        for field in node.get("fields", ()):
+            below = f"{path}.{field['name']}" if path else field["name"]
+            yield SchemaField(below, _pii(field))
+            yield from _avro_fields(field.get("type"), below)
+        for part in ("items", "values"):
+            yield from _avro_fields(node.get(part), path)
+        if isinstance(node.get("type"), (dict, list)):
+            yield from _avro_fields(node["type"], path)
+
+
+def _without_logical_types(node: Any) -> Any:
+    """Samples are JSON: a time in one is the number or text that travels."""
+    if isinstance(node, list):
+        return [_without_logical_types(item) for item in node]
+    if isinstance(node, Mapping):
+        return {
+            name: _without_logical_types(item)
+            for name, item in node.items()
+            if name != "logicalType"
+        }
+    return node
