@@ -100,7 +100,7 @@ def _alarm(record: dg.EventLogRecord) -> Alarm:
     return Alarm(
         correlation_id=UUID(entry.run_id),
         error=(error and error.cls_name) or "RunFailure",
-        message=error.message.strip() if error else entry.user_message,
+        message=error.message.strip() if error else event.message or entry.user_message,
         operation=entry.job_name or "",
         occurred_at=datetime.fromtimestamp(record.timestamp, UTC),
         context={"run_id": entry.run_id, "job": entry.job_name, "step": step and step.step_key},

@@ -22,6 +22,7 @@ from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.archive import PageArchive, input_topics, open_archive
 from onex_platform.pipeline import drain
 from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.broker import sent
 from onex_platform_tests.support.plain_slots import FolderIndex, FolderStorage
 from onex_platform_tests.support.snapshotters import config_for
@@ -52,7 +53,7 @@ def _captured_and_relayed(
     """Publish to a snapshotter whose relay fails once at the point; it ends when all are sent."""
 
     async def story() -> None:
-        with open_relay(settings, "test", tuple(input_topics())) as relay:
+        with open_relay(settings, "test", tuple(input_topics(load_catalogue()))) as relay:
             storage, index = FolderStorage(folder / "pages"), FolderIndex(folder / "index")
             instance = Instance(config_for(folder), storage, index, relay)
             await instance.start()
