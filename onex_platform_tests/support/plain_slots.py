@@ -154,10 +154,14 @@ class FolderIndex:
         yield from sorted(ours, key=lambda entry: (entry.info.start_time_us, entry.info.page_id))
 
     def replace(self, entry: PageEntry) -> None:
-        raise NotImplementedError
+        self.publish([entry])
+        self.forget(entry.info.replaces)
 
     def forget(self, page_ids: Sequence[str]) -> int:
-        raise NotImplementedError
+        known = [path for name in page_ids if (path := self.folder / f"{name}.json").exists()]
+        for path in known:
+            path.unlink()
+        return len(known)
 
     def replaced(self, tenant: str) -> Iterator[PageEntry]:
         return iter(())

@@ -71,9 +71,8 @@ class Schema(ABC):
 
 
 @dataclass(frozen=True)
-class JsonSchema(Schema):
-    format = "JSON"
-    suffix = ".json"
+class _WrittenInJson(Schema):
+    """A schema whose text is JSON."""
 
     @cached_property
     def document(self) -> Any:
@@ -81,6 +80,15 @@ class JsonSchema(Schema):
             return json.loads(self.text)
         except ValueError as error:
             raise SchemaError(f"is not JSON: {error}") from None
+
+    def canonical(self) -> str:
+        return json.dumps(self.document, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class JsonSchema(_WrittenInJson):
+    format = "JSON"
+    suffix = ".json"
 
     def parse(self) -> Any:
         try:
@@ -98,9 +106,6 @@ class JsonSchema(Schema):
 
     def fields(self) -> Iterator[SchemaField]:
         yield from self._below(self.document, "", frozenset())
-
-    def canonical(self) -> str:
-        return json.dumps(self.document, sort_keys=True)
 
     def _below(self, node: Any, path: str, seen: frozenset[str]) -> Iterator[SchemaField]:
         if not isinstance(node, Mapping):
@@ -123,16 +128,9 @@ class JsonSchema(Schema):
 
 
 @dataclass(frozen=True)
-class AvroSchema(Schema):
+class AvroSchema(_WrittenInJson):
     format = "AVRO"
     suffix = ".avsc"
-
-    @cached_property
-    def document(self) -> Any:
-        try:
-            return json.loads(self.text)
-        except ValueError as error:
-            raise SchemaError(f"is not JSON: {error}") from None
 
     def parse(self) -> avro.schema.Schema:
         try:
@@ -148,9 +146,6 @@ class AvroSchema(Schema):
 
     def fields(self) -> Iterator[SchemaField]:
         yield from _avro_fields(self.document, "")
-
-    def canonical(self) -> str:
-        return json.dumps(self.document, sort_keys=True)
 
 
 @dataclass(frozen=True)
