@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from onex_platform import stack
-from onex_platform.base.settings import PagesSettings, Settings, SparkSettings
+from onex_platform.base.settings import PagesSettings, SchemasSettings, Settings, SparkSettings
 from onex_platform.engines.postgres.database import database_address
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
@@ -85,6 +85,16 @@ def _trust_this_machine(attached: Settings) -> None:
         for option in ("fsync", "full_page_writes"):
             connection.execute(f"ALTER SYSTEM SET {option} = off")
         connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture(scope="session")
+def schemas(
+    tmp_path_factory: pytest.TempPathFactory, short_lived_java: None
+) -> Iterator[SchemasSettings]:
+    """A real schema registry that lives as long as the run; a test has subjects of its own."""
+    own = embedded_settings(tmp_path_factory.mktemp("schemas"))
+    with stack.running(own, services=("schemas",)) as attached:
+        yield attached.schemas
 
 
 @pytest.fixture

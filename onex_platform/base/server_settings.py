@@ -129,7 +129,9 @@ class SchemasSettings(Group):
     """The schema registry; none is needed to run the platform."""
 
     url: str | None = Field(
-        None, pattern=r"^https?://", description="a Confluent-compatible registry; unset: none"
+        None,
+        pattern=r"^https?://",
+        description="a Confluent-compatible registry; unset: embedded, if started",
     )
     username: str | None = None
     password: SecretStr | None = None
@@ -188,6 +190,7 @@ class StackSettings(Group):
     postgres_port: Port | None = Field(None, description="unset: the last one, else any free port")
     kafka_port: Port | None = Field(None, description="unset: the last one, else any free port")
     spark_port: Port | None = Field(None, description="unset: the last one, else any free port")
+    schemas_port: Port | None = Field(None, description="unset: the last one, else any free port")
     min_free_mb: int = Field(
         1024, ge=0, description="free space required in folder and cache before a server starts"
     )

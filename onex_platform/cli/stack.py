@@ -16,11 +16,12 @@ from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.ports import LOOPBACK
 
 _spark_option = click.option("--spark", is_flag=True, help="Also a Spark Connect server.")
+_schemas_option = click.option("--schemas", is_flag=True, help="Also a schema registry.")
 
 
 @click.group("stack")
 def command() -> None:
-    """Start, stop and inspect the embedded servers: PostgreSQL, Kafka and Spark Connect.
+    """Start, stop and inspect the embedded servers: PostgreSQL, Kafka and others on demand.
 
     A server whose address is set, such as ONEX_POSTGRES_URL, is not started.
     """
@@ -28,10 +29,11 @@ def command() -> None:
 
 @command.command("up")
 @_spark_option
+@_schemas_option
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C, then stop what was started.")
-def up_command(spark: bool, foreground: bool) -> None:
+def up_command(spark: bool, schemas: bool, foreground: bool) -> None:
     """Start what does not run yet and wait until it answers; harmless when repeated."""
-    settings, services = load_settings(), _services(spark)
+    settings, services = load_settings(), _services(spark, schemas)
     if not foreground:
         lifecycle.up(settings, services=services, report=_report)
         _show(lifecycle.status(settings))
@@ -82,17 +84,20 @@ def logs_command(service: str | None, follow: bool, lines: int) -> None:
 
 @command.command("dev")
 @_spark_option
+@_schemas_option
 @click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True)
-def dev_command(spark: bool, port: int) -> None:
+def dev_command(spark: bool, schemas: bool, port: int) -> None:
     """Open Dagster's web interface on the stack; Ctrl-C stops what was started for it."""
     from onex_platform.stack.dev import develop
 
     with suppress(KeyboardInterrupt):
-        sys.exit(develop(load_settings(), services=_services(spark), port=port, report=_report))
+        services = _services(spark, schemas)
+        sys.exit(develop(load_settings(), services=services, port=port, report=_report))
 
 
-def _services(spark: bool) -> tuple[str, ...]:
-    return (*lifecycle.DEFAULT_SERVICES, "spark") if spark else lifecycle.DEFAULT_SERVICES
+def _services(spark: bool, schemas: bool) -> tuple[str, ...]:
+    wanted = {"spark": spark, "schemas": schemas}
+    return (*lifecycle.DEFAULT_SERVICES, *(name for name, is_wanted in wanted.items() if is_wanted))
 
 
 def _report(sentence: str) -> None:

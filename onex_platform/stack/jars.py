@@ -2,13 +2,15 @@
 
 There are two sets, because the broker and Spark need different releases of the same client. Each
 is a list of coordinates, and its folder in the cache is named after them, so that changing one
-resolves anew. The folder appears in one step, complete, with a manifest of sizes and digests.
+resolves anew. The folder appears in one step, complete, with a manifest of sizes and digests. The
+schema registry is a third one, and comes as an archive that is unpacked there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
+import tarfile
 import tempfile
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -44,6 +46,20 @@ BROKER = JarSet(
         Artifact("org.apache.kafka", f"kafka_{_SCALA}", "4.3.1", with_dependencies=True),
         # The broker logs through SLF4J 1.7 and says nothing without a binding.
         Artifact("org.slf4j", "slf4j-simple", "1.7.36"),
+    ),
+)
+
+# The newest release that runs on Java 17 and whose parents are in the Maven registry as well.
+SCHEMA_REGISTRY = JarSet(
+    "schemas",
+    (
+        Artifact(
+            "io.apicurio",
+            "apicurio-registry-app",
+            "2.6.13.Final",
+            type="tar.gz",
+            classifier="all",
+        ),
     ),
 )
 
@@ -95,7 +111,7 @@ def jar_files(jars: JarSet, settings: Settings, report: Report) -> list[Path]:
                 except OnexError as error:
                     sentence = f"{damage}: {error.message}"
                     raise type(error)(sentence, hint=error.hint) from error
-    return sorted(folder.glob("*.jar"))
+    return sorted(folder.rglob("*.jar"))
 
 
 def _resolve_into(folder: Path, jars: JarSet, settings: Settings, report: Report) -> None:
@@ -112,7 +128,17 @@ def _resolve_into(folder: Path, jars: JarSet, settings: Settings, report: Report
             report=report,
         )
         fresh = files[0].parent
-        manifest = _Manifest(files={file.name: _measure(file) for file in files})
+        for archive in (file for file in files if file.name.endswith(".tar.gz")):
+            with tarfile.open(archive) as content:
+                content.extractall(fresh, filter="data")
+            archive.unlink()
+        manifest = _Manifest(
+            files={
+                str(file.relative_to(fresh)): _measure(file)
+                for file in sorted(fresh.rglob("*"))
+                if file.is_file()
+            }
+        )
         write_atomically(fresh / "manifest.json", manifest.model_dump_json(indent=2))
         if folder.exists():
             folder.replace(Path(work) / "damaged")
@@ -139,6 +165,7 @@ def _damage(folder: Path) -> str | None:
             return f"{name} is missing in the cache"
         if file.stat().st_size != entry.size or _measure(file) != entry:
             return f"{name} in the cache is damaged"
-    if surplus := {file.name for file in folder.glob("*.jar")} - manifest.files.keys():
+    present = {str(file.relative_to(folder)) for file in folder.rglob("*.jar")}
+    if surplus := present - manifest.files.keys():
         return f"{min(surplus)} in the cache is not one of ours"
     return None

@@ -29,11 +29,13 @@ from onex_platform.stack.ports import port_is_free
 from onex_platform.stack.progress import Report, silent
 from onex_platform.stack.servers.kafka_server import KafkaServer
 from onex_platform.stack.servers.postgres_server import PostgresServer
+from onex_platform.stack.servers.schemas_server import SchemasServer
 from onex_platform.stack.servers.server import Server
 from onex_platform.stack.servers.spark_server import SparkConnectServer
 
 SERVERS: dict[str, Server] = {
-    server.name: server for server in (PostgresServer(), KafkaServer(), SparkConnectServer())
+    server.name: server
+    for server in (PostgresServer(), KafkaServer(), SparkConnectServer(), SchemasServer())
 }
 DEFAULT_SERVICES = ("postgres", "kafka")
 

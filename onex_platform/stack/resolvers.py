@@ -23,20 +23,24 @@ from onex_platform.stack.progress import Report
 
 _COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _PROGRESS_INTERVAL_SECONDS = 3.0
+_IVY_MAVEN = "http://ant.apache.org/ivy/maven"  # the name space of Maven's words in Ivy's files
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """The coordinates of one jar, alone or with everything it needs at run time."""
+    """The coordinates of one file, alone or with everything it needs at run time."""
 
     group: str
     name: str
     version: str
     with_dependencies: bool = False
+    type: str = "jar"
+    classifier: str | None = None
 
     @property
     def file_name(self) -> str:
-        return f"{self.name}-{self.version}.jar"
+        classified = "" if self.classifier is None else f"-{self.classifier}"
+        return f"{self.name}-{self.version}{classified}.{self.type}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def resolve(
     )
     if exit_code != 0:
         raise _explain(resolver, exit_code, log, settings)
-    files = sorted(target.glob("*.jar"))
+    files = sorted(target.iterdir())
     missing = {artifact.file_name for artifact in artifacts} - {file.name for file in files}
     if missing:
         raise InfraError(
@@ -102,6 +106,8 @@ def _maven_command(
                 "groupId": artifact.group,
                 "artifactId": artifact.name,
                 "version": artifact.version,
+                "type": artifact.type,
+                **({} if artifact.classifier is None else {"classifier": artifact.classifier}),
             },
         )
         if not artifact.with_dependencies:
@@ -131,7 +137,7 @@ def _ivy_command(
     Xml.SubElement(module, "info", organisation="onex", module="jars")
     dependencies = Xml.SubElement(module, "dependencies")
     for artifact in artifacts:
-        Xml.SubElement(
+        dependency = Xml.SubElement(
             dependencies,
             "dependency",
             org=artifact.group,
@@ -140,6 +146,15 @@ def _ivy_command(
             conf="default->default",
             transitive=str(artifact.with_dependencies).lower(),
         )
+        if artifact.classifier is not None:
+            Xml.SubElement(
+                dependency,
+                "artifact",
+                {f"{{{_IVY_MAVEN}}}classifier": artifact.classifier},
+                name=artifact.name,
+                type=artifact.type,
+                ext=artifact.type,
+            )
     description = work / "ivy.xml"
     Xml.ElementTree(module).write(description)
     own_settings = settings.stack.ivy_settings or Path("~/.ivy2/ivysettings.xml").expanduser()
@@ -164,6 +179,7 @@ def _ivy_command(
         "-types",
         "jar",
         "bundle",
+        *sorted({artifact.type for artifact in artifacts} - {"jar"}),
     ]
 
 

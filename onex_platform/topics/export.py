@@ -17,7 +17,7 @@ from onex_platform.topics.schemas import Schema, SchemaPair
 
 _KAFKA_BINDING = "0.5.0"
 _CONTENT = {
-    "JSON": ("application/schema+json;version=draft-2020-12", "application/json"),
+    "JSON": ("application/schema+json;version=draft-07", "application/json"),
     "AVRO": ("application/vnd.apache.avro+json;version=1.9.0", "application/json"),
     "PROTOBUF": ("application/vnd.google.protobuf;version=3", "application/json"),
 }

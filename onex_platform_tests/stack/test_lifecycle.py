@@ -20,7 +20,13 @@ from onex_platform.base.errors import (
     InfraUnavailableError,
     PrerequisiteError,
 )
-from onex_platform.base.settings import KafkaSettings, PostgresSettings, Settings, SparkSettings
+from onex_platform.base.settings import (
+    KafkaSettings,
+    PostgresSettings,
+    SchemasSettings,
+    Settings,
+    SparkSettings,
+)
 from onex_platform.stack.folders import ProcessIdentity, ServerRecord, StackFolder
 from onex_platform.stack.lifecycle import SERVERS, supervise
 from onex_platform.stack.ports import LOOPBACK, free_port
@@ -118,6 +124,7 @@ def test_a_server_with_an_address_in_the_settings_is_not_started(new_stack: NewS
             "postgres": PostgresSettings(url=url),
             "kafka": KafkaSettings(bootstrap_servers="kafka.example:9092"),
             "spark": SparkSettings(master="local[2]"),
+            "schemas": SchemasSettings(url="https://schemas.example"),
         }
     )
     attached = stack.up(settings, services=tuple(SERVERS))

@@ -15,6 +15,7 @@ from onex_platform import stack
 from onex_platform.base.settings import (
     KafkaSettings,
     PostgresSettings,
+    SchemasSettings,
     Settings,
     SparkSettings,
     StackSettings,
@@ -38,6 +39,7 @@ def embedded_settings(folder: Path, **changes: Any) -> Settings:
             "postgres": PostgresSettings(),
             "kafka": KafkaSettings(),
             "spark": SparkSettings(),
+            "schemas": SchemasSettings(),
         }
     )
 

@@ -29,6 +29,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from onex_platform.base.errors import PrerequisiteError
 
 FormatName = Literal["JSON", "AVRO", "PROTOBUF"]
+# The newest draft that registries compare; of a later one some only say that they don't know it.
+DRAFT = "http://json-schema.org/draft-07/schema#"
 PII_LEVELS = ("none", "low", "high")
 _PII_COMMENT = re.compile(r"\bpii:\s*(\w+)")
 
@@ -89,6 +91,12 @@ class _WrittenInJson(Schema):
 class JsonSchema(_WrittenInJson):
     format = "JSON"
     suffix = ".json"
+
+    def canonical(self) -> str:
+        """With its draft: a registry takes a schema without one for some other format."""
+        if not isinstance(self.document, Mapping):
+            return super().canonical()
+        return json.dumps({"$schema": DRAFT, **self.document}, sort_keys=True)
 
     def parse(self) -> Any:
         try:

@@ -11,8 +11,8 @@ from onex_platform.domain.envelope import PAYLOADS, ModelEventEnvelope
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.topics.contract import TopicContract
+from onex_platform.topics.schemas.formats import DRAFT
 
-_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _SNAPSHOTS: dict[str, type[BaseModel]] = {REGISTRATION_DOMAIN: ModelRegistrationSnapshot}
 
 
@@ -37,4 +37,4 @@ def _enveloped(payload: type[BaseModel], event_type: str) -> dict[str, Any]:
 
 
 def _render(schema: dict[str, Any]) -> str:
-    return json.dumps({"$schema": _DRAFT, **schema}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({"$schema": DRAFT, **schema}, indent=2, ensure_ascii=False) + "\n"

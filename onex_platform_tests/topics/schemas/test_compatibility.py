@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from onex_platform.base.settings import SchemasSettings, load_settings
+from onex_platform.engines.schema_registry import SchemaRegistry
 from onex_platform.topics.schemas.compatibility import breaks
 from onex_platform.topics.schemas.formats import AvroSchema, JsonSchema, ProtobufSchema, Schema
 
@@ -159,3 +161,38 @@ def test_a_break_shows_the_values_that_would_break() -> None:
 def test_another_format_is_a_break() -> None:
     [found] = breaks(_avro(_A), _json({"a": _TEXT}), "BACKWARD")
     assert "from AVRO to JSON" in found.reason
+
+
+# Where the registry refuses what we allow, by change and mode, and why we allow it. The registry
+# gives no reason beyond "not compatible"; it never allows what we refuse.
+_SKIPPED = "readers skip numbers that they don't know"
+_RESERVED = "the number is not used again; the registry refuses also with the name reserved"
+_SAME_FORM = "both types have the same form on the wire"
+_UNNAMED = "records carry numbers, not names"
+_REGISTRY_DIFFERS = {
+    ("protobuf: field added", "FORWARD"): _SKIPPED,
+    ("protobuf: field removed and reserved", "BACKWARD"): _RESERVED,
+    ("protobuf: field removed and reserved", "FORWARD"): _RESERVED,
+    ("protobuf: int32 to int64", "BACKWARD"): _SAME_FORM,
+    ("protobuf: int32 to int64", "FORWARD"): _SAME_FORM,
+    ("protobuf: renamed", "BACKWARD"): _UNNAMED,
+    ("protobuf: renamed", "FORWARD"): _UNNAMED,
+    ("protobuf: renumbered", "FORWARD"): _SKIPPED,
+}
+
+
+@pytest.mark.servers
+def test_our_verdict_is_the_registry_s_or_the_difference_is_listed(
+    schemas: SchemasSettings,
+) -> None:
+    registry = SchemaRegistry(load_settings().model_copy(update={"schemas": schemas}))
+    differences = {}
+    for number, (change, old, new, *_) in enumerate(_CHANGES):
+        for mode in ("BACKWARD", "FORWARD"):
+            subject = f"compared-{number}-{mode.lower()}-value"
+            registry.set_mode(subject, mode)
+            registry.register(subject, old.canonical(), old.format)
+            theirs = registry.is_compatible(subject, new.canonical(), new.format)
+            if theirs is bool(breaks(old, new, mode)):
+                differences[change, mode] = theirs
+    assert differences == dict.fromkeys(_REGISTRY_DIFFERS, False)
