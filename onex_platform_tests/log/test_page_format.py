@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from unittest import mock
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
@@ -65,7 +65,7 @@ def test_a_page_gives_back_what_was_put_in(packed_rows: int, history: list[RawRe
 @pytest.mark.usefixtures("packed_rows")
 def test_a_bucket_is_read_without_the_others_and_without_payloads() -> None:
     log = [
-        event(kind, 8 * n + 8 * m, n, node=uuid4())
+        event(kind, 8 * n + 8 * m, n, node=UUID(int=n))
         for n in range(20)
         for m, kind in enumerate((EnumEventKind.NODE_INTROSPECTION, EnumEventKind.NODE_HEARTBEAT))
     ]
