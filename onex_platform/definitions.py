@@ -15,6 +15,7 @@ import dagster as dg
 from onex_platform import stack
 from onex_platform.base.settings import Settings, load_settings
 from onex_platform.base.telemetry import configure_logging
+from onex_platform.capture import defs as capture
 from onex_platform.deadlines import defs as deadlines
 from onex_platform.engines import defs as engines
 from onex_platform.governance import defs as governance
@@ -55,6 +56,7 @@ def build_definitions(
         topics.build_definitions(catalogue),
         governance.build_definitions(),
         pages.build_definitions(settings, catalogue),
+        capture.build_definitions(settings),
         projections.build_definitions(settings),
         deadlines.build_definitions(),
         snapshots.build_definitions(),

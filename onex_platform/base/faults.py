@@ -54,6 +54,8 @@ _POINTS = {
         ("index.queue", "capture", "A page that the index did not take is queued."),
         ("index.unqueue", "capture", "A queued page that the index took leaves the queue."),
         ("dead_letter.add", "capture", "A page that the store did not take is set down."),
+        ("capture.write_merged", "capture", "A merged page is stored beside the old ones."),
+        ("capture.replace_pages", "capture", "A merged page takes the place of the old ones."),
         ("capture.rebuild_index", "capture", "Reconciliation enters pages that no index names."),
         ("capture.remove_page", "capture", "Reconciliation deletes a file that no index needs."),
         ("relay.send", "capture", "Captured registration events are sent to Kafka."),

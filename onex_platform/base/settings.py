@@ -9,6 +9,7 @@ the working directory (the environment wins). An address that is not set means t
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import (
@@ -41,6 +42,7 @@ from onex_platform.base.settings_rules import disagreements
 
 __all__ = [
     "BreakerSettings",
+    "CaptureSettings",
     "DeadlinesSettings",
     "Environment",
     "KafkaSettings",
@@ -251,6 +253,14 @@ class SnapshotsSettings(Group):
     )
 
 
+class CaptureSettings(Group):
+    """The capture archive that Dagster looks after, if there is one."""
+
+    config: Path | None = Field(
+        None, description="configuration file of the snapshotter whose pages Dagster looks after"
+    )
+
+
 class LogSettings(Group):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     style: Literal["console", "json"] = "console"
@@ -286,6 +296,7 @@ class Settings(BaseSettings):
     pipeline: PipelineSettings = PipelineSettings()
     deadlines: DeadlinesSettings = DeadlinesSettings()
     snapshots: SnapshotsSettings = SnapshotsSettings()
+    capture: CaptureSettings = CaptureSettings()
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)
 

@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from onex_platform.base.errors import OnexError
 from onex_platform.capture.api.requests import Publication, RequestLimits, check_publication
-from onex_platform.capture.budget import Budget, Pressure
-from onex_platform.capture.buffers import OVERHEAD_BYTES, Buffer, Buffers, Held, spill
+from onex_platform.capture.budget import Budget
+from onex_platform.capture.buffers import OVERHEAD_BYTES, Buffer, Buffers, Held
 from onex_platform.capture.captured_events import CapturedEvent, CutReason, Durability
 from onex_platform.capture.flush.cutting import CutLimits, Part, full_runs, limit_reached, plan
 from onex_platform.capture.flush.page_making import (
@@ -30,6 +30,7 @@ from onex_platform.capture.flush.page_making import (
     encode_event,
     new_cut,
 )
+from onex_platform.capture.memory_use import Memory
 from onex_platform.capture.read.kafka_relay import Captured, Relay
 from onex_platform.capture.read.retention import Retention
 from onex_platform.capture.recovering import LeftOver, read_left_over, write_checkpoint
@@ -38,10 +39,6 @@ from onex_platform.capture.wal.segments import Location
 from onex_platform.capture.wal.wal_records import Record
 from onex_platform.capture.watermarks import Done, Watermarks
 from onex_platform.capture.writers import Admission, IdMemory, WriterKey, Writers
-
-
-class BudgetFullError(OnexError):
-    """Memory is used up by events that wait to be stored; room comes back by itself."""
 
 
 class DrainingError(OnexError):
@@ -74,11 +71,10 @@ class Intake:
         self.buffers = Buffers()
         self.watermarks = Watermarks(self.writers, self.buffers)
         self.pages: dict[str, Page] = {}  # cut and not stored
-        self.resident_bytes = 0
+        self.memory = Memory(budget)
         self.draining = False
         self._style = style
         self._limits = limits
-        self._budget = budget
         self._request_limits = request_limits
         self._flush = flush
         self._relay = relay
@@ -108,12 +104,7 @@ class Intake:
             )
         check_publication(asked, self._request_limits)
         weight = len(asked.payload) + OVERHEAD_BYTES
-        if self._budget.pressure(self.resident_bytes, weight) is Pressure.REFUSE:
-            raise BudgetFullError(
-                f"{self.resident_bytes} bytes of events wait to be stored; the budget is "
-                f"{self._budget.limit_bytes} bytes.",
-                hint="Send the event again later.",
-            )
+        self.memory.require_room(weight)
         admission = self.writers.admit(asked, now)
         if admission.duplicate:
             if done is not None:
@@ -138,7 +129,7 @@ class Intake:
         except OnexError:
             self.writers.withdraw(asked, admission.sequence)
             raise
-        self.resident_bytes += weight
+        self.memory.resident_bytes += weight
         return admission
 
     def committed(self, outcomes: Sequence[Outcome], now: float) -> None:
@@ -165,7 +156,7 @@ class Intake:
         asked, event, done = token
         key = (event.tenant, event.writer_id)
         weight = len(asked.payload) + OVERHEAD_BYTES
-        self.resident_bytes -= weight
+        self.memory.resident_bytes -= weight
         if outcome.location is None:
             self.writers.withdraw(asked, event.sequence)
             if done is not None:
@@ -198,7 +189,7 @@ class Intake:
         if self._relay is not None and self._relay.wants(event):
             self._retention.need(location.segment)
             self._relay.add(event, location, recovered=recovered)
-        self.resident_bytes += held.resident_bytes
+        self.memory.resident_bytes += held.resident_bytes
         return held
 
     # Cuts
@@ -213,7 +204,11 @@ class Intake:
             ended |= {buffer.key: buffer for buffer in idle}
         if ended:
             self._cut(self._with_small_ones(list(ended.values())), CutReason.SESSION_END)
-        self._ease(self._budget.pressure(self.resident_bytes))
+        self.memory.ease(
+            self.pages.values(),
+            self.buffers,
+            lambda buffer: self._cut([buffer], CutReason.BUDGET),
+        )
         self.writers.ids.prune(now)
 
     def _with_small_ones(self, due: list[Buffer]) -> list[Buffer]:
@@ -284,34 +279,6 @@ class Intake:
         self._unindexed_since[page.info.page_id] = min(one.arrived_at for one in page.held)
         self.watermarks.cut(page)
 
-    # Memory
-
-    def _ease(self, pressure: Pressure) -> None:
-        if pressure >= Pressure.SPILL:
-            self._spill()
-        if pressure >= Pressure.FLUSH:
-            self._flush_largest()
-
-    def _spill(self) -> None:
-        for page in self.pages.values():
-            if self.resident_bytes <= self._budget.relaxed_bytes:
-                return
-            self.resident_bytes -= spill(page.held)
-        for buffer in self.buffers.largest():
-            if self.resident_bytes <= self._budget.relaxed_bytes:
-                return
-            freed = spill(buffer.held)
-            buffer.resident_bytes -= freed
-            self.resident_bytes -= freed
-
-    def _flush_largest(self) -> None:
-        expected = self.resident_bytes
-        for buffer in self.buffers.largest():
-            if expected <= self._budget.relaxed_bytes:
-                return
-            expected -= buffer.resident_bytes
-            self._cut([buffer], CutReason.BUDGET)
-
     def events_of(self, page: Page) -> list[CapturedEvent]:
         """A page's events; those that were spilled are read from the log. Any thread may ask."""
         return [held.event or self.event_at(held.location) for held in page.held]
@@ -335,7 +302,7 @@ class Intake:
         """The page is stored, or kept as a dead letter: the log may forget its events."""
         if self.pages.pop(page.info.page_id, None) is None:
             return
-        self.resident_bytes -= page.resident_bytes
+        self.memory.resident_bytes -= page.resident_bytes
         self._retention.page_stored(page)
         try:
             self._log.append(Kind.STORED, page.info.page_id.encode(), page.segments)
@@ -384,8 +351,7 @@ class Intake:
 
         def hold(event: CapturedEvent, size: int, location: Location) -> Held:
             held = self._hold(event, size, location, now, recovered=True)
-            if self._budget.pressure(self.resident_bytes) is not Pressure.NONE:
-                self.resident_bytes -= spill([held])
+            self.memory.spill_under_pressure(held)
             return held
 
         left = read_left_over(checkpoint, records, self.writers, hold, now)
@@ -410,7 +376,7 @@ class Intake:
         page = cut.page(taken)
         page.cut_segment = segment
         if cut.page_id in left.stored:
-            self.resident_bytes -= page.resident_bytes
+            self.memory.resident_bytes -= page.resident_bytes
             self._retention.release(page.segments)
             self._retention.page_stored(page)
             return None

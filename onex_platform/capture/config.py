@@ -31,6 +31,7 @@ from onex_platform.capture.api.requests import RequestLimits
 from onex_platform.capture.budget import Budget
 from onex_platform.capture.captured_events import Durability
 from onex_platform.capture.codecs import page_codec
+from onex_platform.capture.compaction.merge_groups import MergeLimits
 from onex_platform.capture.flush.cutting import CutLimits
 from onex_platform.capture.flush.keys import KeyTemplate
 from onex_platform.capture.slot_config import (
@@ -121,6 +122,20 @@ class RetryConfig(Section):
     max_attempts: PositiveInt = 20
 
 
+class CompactionConfig(Section):
+    """Small pages become few. Sizes are those of a page's events before compression; 001 proposes
+    1 MB. A page is left alone until its youngest event is `settle_seconds` old."""
+
+    small_bytes: PositiveInt = MIB
+    target_bytes: PositiveInt = 32 * MIB
+    start_at_pages: int = Field(default=100, ge=2)
+    settle_seconds: float = Field(default=300, ge=0)
+    grace_seconds: float = Field(default=3600, ge=0)
+
+    def merge_limits(self) -> MergeLimits:
+        return MergeLimits(self.small_bytes, self.target_bytes)
+
+
 class TokenConfig(Section):
     """Who may write: a token stands for a tenant, and may be bound to writers by prefix."""
 
@@ -168,6 +183,7 @@ class CaptureConfig(Section):
     ids: IdsConfig = IdsConfig()
     retry: RetryConfig = RetryConfig()
     tokens: tuple[TokenConfig, ...] = ()
+    compaction: CompactionConfig = CompactionConfig()
     listen: ListenConfig = ListenConfig()
     relay: RelayConfig = RelayConfig()
     durability: Literal["BUFFERED", "WAL", "STORED", "INDEXED"] | None = None
@@ -189,6 +205,12 @@ class CaptureConfig(Section):
             (buffer, "buffer.max_size_bytes", self.limits.memory_bytes, "limits.memory_bytes"),
             (largest, "the largest event (limits)", self.wal.segment_bytes, "wal.segment_bytes"),
             (2 * self.wal.segment_bytes, "two segments", self.wal.max_bytes, "wal.max_bytes"),
+            (
+                2 * self.compaction.small_bytes,
+                "twice compaction.small_bytes",
+                self.compaction.target_bytes,
+                "compaction.target_bytes",
+            ),
             (
                 self.retry.first_seconds,
                 "retry.first_seconds",

@@ -110,6 +110,8 @@ class Instance:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        if self.relay is not None:
+            await self.relay.open()
         found, records = recover(self._disk)
         pages = self.intake.recover(self._checkpoint(), records, monotonic())
         self.metrics.damaged.inc(found.damaged)

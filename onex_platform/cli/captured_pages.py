@@ -24,11 +24,9 @@ from onex_platform.capture.read.event_replay import CursorFile, Progress, Select
 from onex_platform.capture.read.reconcile import reconcile
 from onex_platform.capture.read.sinks import FileSink, KafkaSink, StreamSink
 from onex_platform.capture.recovering import unflushed_events
-from onex_platform.capture.storage.objects import ObjectStore
 from onex_platform.cli.options import Duration
-from onex_platform.cli.snapshotter import config_option, open_slots
+from onex_platform.cli.snapshotter import config_option, open_archive, replica_of
 from onex_platform.engines.kafka.clients import open_producer
-from onex_platform.log.store import PageStore
 from onex_platform.stack import attach
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -111,10 +109,10 @@ def replay_command(
     config = load_config(path)
     # What is in the log now is in pages before it leaves the log: so the log is read first.
     unflushed = unflushed_events(config.wal.folder)
-    with open_slots(config) as (storage, index), _sink(target) as sink:
+    with open_archive(config) as archive, _sink(target) as sink:
         count = replay(
-            index,
-            storage,
+            archive.index,
+            archive.storage,
             selection,
             sink,
             cursor=CursorFile(cursor_file, selection),
@@ -152,11 +150,11 @@ def reconcile_command(
     """
     config = load_config(path)
     days = config.index.config.ttl_days
-    with open_slots(config) as (storage, index):
+    with open_archive(config) as archive:
         account = reconcile(
-            index,
-            storage if replica is None else ObjectStore("replica", PageStore(replica)),
-            {DEFAULT_TENANT, *(token.tenant for token in config.tokens)},
+            archive.index,
+            replica_of(archive, replica),
+            archive.tenants,
             datetime.now(UTC),
             grace=grace,
             ttl=None if days is None else timedelta(days=days),

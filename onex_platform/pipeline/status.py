@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from onex_platform.base.errors import InfraError
+from onex_platform.capture.read.kafka_relay import relays_are_heard_of
 from onex_platform.checks import Number, Verdict
 from onex_platform.deadlines.checks import no_overdue_without_fact
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, open_leases
@@ -78,6 +79,7 @@ def look(archive: PageArchive, now: datetime) -> Status:
         "deadlines": lambda: no_overdue_without_fact(archive, now).verdict,
         "set aside": lambda: nobody_is_set_aside(archive, now),
         "held back": lambda: no_event_is_held_back(archive.database, archive.domain, now),
+        "relays": lambda: _relays(archive),
         "proof": lambda: _proof(archive, now),
     }
     return Status(now, leases, [_asked(name, ask) for name, ask in stations.items()])
@@ -140,6 +142,12 @@ def _publication(archive: PageArchive, now: datetime) -> Verdict:
     numbers: dict[str, Number] = {**entries._asdict(), "oldest in seconds": round(seconds, 1)}
     says = f"{entries.rows} rows and {entries.events} events wait, the oldest for {seconds:.1f} s."
     return Verdict(age <= _PUBLISHED_WITHIN, says, numbers)
+
+
+def _relays(archive: PageArchive) -> Verdict:
+    """Whether the deadline watch waits for a snapshotter that is gone."""
+    with archive.database.transaction() as cursor:
+        return relays_are_heard_of(cursor)
 
 
 def _proof(archive: PageArchive, now: datetime) -> Verdict:

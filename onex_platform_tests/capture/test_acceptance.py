@@ -10,7 +10,7 @@ from onex_platform.base.errors import OnexError
 from onex_platform.capture.acceptance import Intake
 from onex_platform.capture.api.requests import Publication, RequestLimits
 from onex_platform.capture.budget import Budget
-from onex_platform.capture.buffers import Held
+from onex_platform.capture.buffers import Held, spill
 from onex_platform.capture.captured_events import CapturedEvent, CutReason, Durability
 from onex_platform.capture.flush.cutting import CutLimits
 from onex_platform.capture.flush.page_making import Page, PageStyle
@@ -184,7 +184,8 @@ def test_memory_is_spilled_and_read_back_from_the_log() -> None:
     house.log.commit_waiting()
     held: list[Held] = [one for buffer in house.intake.buffers for one in buffer.held]
     before = {one.sequence: one.event for one in held if one.event}
-    house.intake._spill()
+    house.intake.memory.resident_bytes -= spill(held)
+    assert not any(one.event for one in held)
     house.intake.cut_all(CutReason.FLUSH)
     house.log.commit_waiting()
     assert before

@@ -60,7 +60,7 @@ def test_storage_down_beyond_every_budget_pushes_back_and_loses_nothing(tmp_path
                     b"RetryInfo"
                     in dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
                 )
-                assert running.instance.intake.resident_bytes <= config.limits.memory_bytes
+                assert running.instance.intake.memory.resident_bytes <= config.limits.memory_bytes
                 running.storage.down = False
             async with running.client() as client:
                 last = await client.publish(client.event("w", b"after"))

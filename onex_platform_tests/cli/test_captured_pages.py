@@ -1,8 +1,9 @@
-"""`onex pages replay` and `onex pages reconcile` on an archive that a configuration names."""
+"""Commands for captured pages, on an archive that a configuration names."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,15 +14,18 @@ from confluent_kafka.admin import NewTopic
 from onex_platform.base import settings as base_settings
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
+from onex_platform.capture.captured_events import CapturedEvent
 from onex_platform.capture.config import load_config
 from onex_platform.capture.flush.keys import DEFAULT_TENANT
 from onex_platform.capture.index import open_index
 from onex_platform.capture.storage import open_storage
 from onex_platform.cli import captured_pages
 from onex_platform.cli.pages import command
+from onex_platform.cli.snapshotter import command as snapshotter
 from onex_platform.engines.kafka.clients import open_admin, read_to_end
 from onex_platform.engines.postgres.migrations import migrate
-from onex_platform_tests.support.captured_pages import entry_of, event, page_of
+from onex_platform_tests.support.captured_archives import store_pages
+from onex_platform_tests.support.captured_pages import entry_of, event, events_of, page_of
 
 pytestmark = pytest.mark.servers
 
@@ -101,3 +105,49 @@ def test_a_target_that_can_not_be_meant_is_refused(config: Path) -> None:
     result = run("replay", "--config", config, "--from", "yesterday")
     assert result.exit_code == 2
     assert "2026-03-01T12:00:00Z" in result.stderr
+
+
+def maintain(*arguments: object) -> Result:
+    return CliRunner().invoke(snapshotter, [str(one) for one in arguments], catch_exceptions=False)
+
+
+def add_pages(config: Path, settings: Settings, *pages: list[CapturedEvent]) -> None:
+    opened = load_config(config)
+    index = open_index(opened.index, settings)
+    store_pages(open_storage(opened.storage), index, pages)
+    index.close()
+
+
+@pytest.mark.usefixtures("spark")
+def test_small_pages_are_merged_and_swept(
+    config: Path, database_settings: Settings, tmp_path: Path
+) -> None:
+    more = [events_of("a", [number], tenant=DEFAULT_TENANT) for number in (3, 4)]
+    add_pages(config, database_settings, *more)
+    before = run("replay", "--config", config).stdout
+    dry = maintain("compact", "--config", config, "--dry-run")
+    assert dry.stdout.startswith("would merge  3 pages")
+    merged = maintain("compact", "--config", config)
+    assert merged.exit_code == 0
+    assert "merged pages    1" in merged.stdout
+    assert "0 replaced pages" in maintain("sweep", "--config", config, "--dry-run").stdout
+    with config.open("a") as file:
+        file.write("compaction: {grace_seconds: 0}\n")
+    assert "would delete 3" in maintain("sweep", "--config", config, "--dry-run").stdout
+    assert "deleted 3 replaced" in maintain("sweep", "--config", config).stdout
+    after = run("replay", "--config", config).stdout
+    assert sorted(after.splitlines()) == sorted(before.splitlines())
+    assert maintain("verify", "--config", config).exit_code == 0
+
+
+def test_a_replica_is_verified_and_compared_by_its_address(config: Path, tmp_path: Path) -> None:
+    replica = tmp_path / "replica"
+    shutil.copytree(tmp_path / "store", replica)
+    place = ("--config", config, "--url", replica)
+    assert maintain("verify", *place).exit_code == 0
+    assert run("reconcile", *place).exit_code == 0
+    (replica / "1.pb.zst").unlink()
+    gone = maintain("verify", *place, "--json")
+    assert gone.exit_code == 1
+    assert json.loads(gone.stdout)["faults"] == ["1.pb.zst: it is missing"]
+    assert maintain("verify", "--config", config).exit_code == 0, "ours is whole"

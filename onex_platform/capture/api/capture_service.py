@@ -16,13 +16,14 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from onex_platform.base.errors import OnexError
-from onex_platform.capture.acceptance import BudgetFullError, DrainingError
+from onex_platform.capture.acceptance import DrainingError
 from onex_platform.capture.api.auth import Authority, ForbiddenError, UnauthenticatedError
 from onex_platform.capture.api.messages import pubsub
 from onex_platform.capture.api.requests import InvalidRequestError, Publication, check_id
 from onex_platform.capture.captured_events import CutReason, Durability
 from onex_platform.capture.config import CaptureConfig
 from onex_platform.capture.instance import Instance
+from onex_platform.capture.memory_use import BudgetFullError
 from onex_platform.capture.wal.commit import LogBrokenError, LogFullError
 from onex_platform.capture.writers import (
     Admission,

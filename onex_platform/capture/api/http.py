@@ -66,7 +66,7 @@ def buffers_health(instance: Instance) -> dict[str, Any]:
     now, intake = monotonic(), instance.intake
     limit = instance.config.buffer.max_age_seconds
     ages = [now - buffer.oldest_at for buffer in intake.buffers]
-    pressure = instance.config.budget().pressure(intake.resident_bytes)
+    pressure = instance.config.budget().pressure(intake.memory.resident_bytes)
     return {
         "active_writers": len(intake.buffers),
         "total_buffered_events": intake.buffers.events,

@@ -77,7 +77,7 @@ class _BufferCollector:
                 gauge.add_metric(["", OTHER], combined(map(value, others)))
             yield gauge
         for name, text, number in (
-            ("memory_bytes", "Bytes of events in memory", intake.resident_bytes),
+            ("memory_bytes", "Bytes of events in memory", intake.memory.resident_bytes),
             ("active_writers", "Writers with a buffer", len(intake.buffers)),
             ("waiting_pages", "Pages cut and not stored", len(intake.pages)),
             ("oldest_unflushed_seconds", "Age of the oldest event in no stored page",

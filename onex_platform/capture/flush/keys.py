@@ -7,6 +7,7 @@ Writer ids and tenants become one path segment each, whatever they contain. A te
 from __future__ import annotations
 
 import re
+from copy import copy
 from datetime import UTC, datetime
 from hashlib import sha256
 from string import Formatter
@@ -33,6 +34,12 @@ class KeyTemplate:
         stem = _checked(template, extension)
         self._pattern = stem if "{page_id}" in stem else f"{stem}-{{page_id}}"
         self._extension = extension
+
+    def with_extension(self, extension: str) -> KeyTemplate:
+        """The same places for pages of another format."""
+        other = copy(self)
+        other._extension = extension
+        return other
 
     def key(self, info: PageInfo) -> str:
         """The key of a page, by the time of its first event."""

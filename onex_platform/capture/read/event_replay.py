@@ -300,7 +300,7 @@ def in_reading_order(pages: Sequence[PageEntry], selection: Selection) -> Iterat
     """Pages by start, as far as the order of each writer's sequences leaves a choice.
 
     Those that share a stretch of a writer come together; so do those of which each would have to
-    come before the other, which nobody writes on purpose.
+    come before the other: a page that is merged from others, and one that came late between them.
     """
     stretches: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     for number, page in enumerate(pages):
@@ -334,12 +334,22 @@ def in_reading_order(pages: Sequence[PageEntry], selection: Selection) -> Iterat
 
 
 def _by_start(
-    groups: dict[int, list[PageEntry]], followers: Mapping[int, Iterable[int]]
+    groups: dict[int, list[PageEntry]], followers: dict[int, set[int]]
 ) -> Iterator[list[PageEntry]]:
     """Groups after those that must precede them, the earliest start first."""
+    while groups:
+        yield from _free_ones(groups, followers)
+        if groups:
+            _join_a_circle(groups, followers)
+
+
+def _free_ones(
+    groups: dict[int, list[PageEntry]], followers: Mapping[int, Iterable[int]]
+) -> Iterator[list[PageEntry]]:
+    """As many groups as can come without one that must precede them; they are removed."""
     waits_for = dict.fromkeys(groups, 0)
-    for some in followers.values():
-        for follower in some:
+    for group in groups:
+        for follower in followers.get(group, ()):
             waits_for[follower] += 1
 
     def start_of(group: int) -> tuple[int, str, int]:
@@ -355,8 +365,26 @@ def _by_start(
             waits_for[follower] -= 1
             if waits_for[follower] == 0:
                 heappush(ready, start_of(follower))
-    if groups:
-        yield [page for some in groups.values() for page in some]
+
+
+def _join_a_circle(groups: dict[int, list[PageEntry]], followers: dict[int, set[int]]) -> None:
+    """Let groups come together each of which would have to come before the other."""
+    precedes = {follower: group for group in groups for follower in followers.get(group, ())}
+    walked: list[int] = []
+    group = next(iter(groups))
+    while group not in walked:
+        walked.append(group)
+        group = precedes[group]
+    circle = walked[walked.index(group) :]
+    first = circle[0]
+    for other in circle[1:]:
+        groups[first] += groups.pop(other)
+        followers[first] |= followers.pop(other, set())
+    for some in followers.values():
+        if not some.isdisjoint(circle):
+            some.difference_update(circle)
+            some.add(first)
+    followers[first].discard(first)
 
 
 def _batches(events: Sequence[CapturedEvent], pace: _Pace) -> Iterator[Sequence[CapturedEvent]]:

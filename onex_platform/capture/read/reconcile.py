@@ -13,13 +13,13 @@ What holds:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 
 from onex_platform.base.faults import effect
-from onex_platform.capture.captured_events import PageEntry
+from onex_platform.capture.captured_events import CapturedEvent, PageEntry
 from onex_platform.capture.codecs import read_page
 from onex_platform.capture.errors import ObjectMissingError, PageFormatError
 from onex_platform.capture.flush.page_json import entry_from_attributes
@@ -99,13 +99,13 @@ def reconcile(
             account.unindexed.append(found.key)
             lost.append(entry)
     _compare(account, known, objects)
-    account.gaps = list(_gaps([*known.visible.values(), *lost, *on_their_way]))
-    removable = list(_removable(known, objects, now - grace))
-    account.removable = [entry.key for entry in removable] + leftovers
+    account.gaps = list(gaps([*known.visible.values(), *lost, *on_their_way]))
+    over = removable(known.replaced.values(), known.visible.values(), objects.get, now - grace)
+    account.removable = [entry.key for entry in over] + leftovers
     if rebuild:
         account.rebuilt = _publish(index, lost)
     if delete:
-        account.deleted = _delete(index, storage, removable) + sum(map(storage.delete, leftovers))
+        account.deleted = remove_pages(index, storage, over) + sum(map(storage.delete, leftovers))
     return account
 
 
@@ -160,39 +160,62 @@ def _compare(account: Account, known: _Known, objects: dict[str, ObjectHead]) ->
             account.damaged.append(entry.key)
 
 
-def _gaps(pages: Iterable[PageEntry]) -> Iterator[str]:
-    """Where a writer's sequences are interrupted. A page may be waiting for its store, or was
-    removed on purpose: so it is told, and is no fault by itself."""
+def gaps(pages: Iterable[PageEntry], others: Iterable[CapturedEvent] = ()) -> Iterator[str]:
+    """Where a writer's sequences are interrupted, in pages and other events together. A page may
+    be waiting for its store, or was removed on purpose: so it is no fault by itself."""
     captured: dict[str, Done] = defaultdict(Done)
     for page in pages:
         for span in page.info.writers:
             done = captured[page.info.tenant]
             done.add(span.writer_id, span.first_sequence, span.last_sequence)
+    for event in others:
+        captured[event.tenant].add(event.writer_id, event.sequence, event.sequence)
     for tenant, done in sorted(captured.items()):
         for writer, ranges in sorted(done.ranges.items()):
             for (_, last), (first, _) in pairwise(ranges):
                 yield f"{tenant} {writer!r}: {last + 1} to {first - 1}"
 
 
-def _removable(
-    known: _Known, objects: dict[str, ObjectHead], before: datetime
-) -> Iterator[PageEntry]:
-    """Replaced pages whose successor is sound and has been there long enough for every reader."""
+def removable(
+    replaced: Iterable[PageEntry],
+    visible: Iterable[PageEntry],
+    head_of: Callable[[str], ObjectHead | None],
+    before: datetime,
+) -> list[PageEntry]:
+    """Replaced pages of which some successor is sound and has been there long enough for every
+    reader. What was replaced first comes first: a page must not outlive all its successors."""
+    replaced = list(replaced)
     successors = {
-        page_id: entry
-        for entry in (*known.replaced.values(), *known.visible.values())
-        for page_id in entry.info.replaces
+        page_id: entry for entry in (*replaced, *visible) for page_id in entry.info.replaces
     }
-    for entry in known.replaced.values():
-        successor = successors.get(entry.info.page_id)
-        found = None if successor is None else objects.get(successor.key)
-        if (
-            successor is not None
-            and found is not None
-            and found.size == successor.storage_size_bytes
-            and found.modified_at < before
-        ):
-            yield entry
+    is_sound: dict[str, bool] = {}
+
+    def sound(entry: PageEntry) -> bool:
+        if entry.key not in is_sound:
+            found = head_of(entry.key)
+            is_sound[entry.key] = (
+                found is not None
+                and found.size == entry.storage_size_bytes
+                and found.modified_at < before
+            )
+        return is_sound[entry.key]
+
+    chosen = []
+    for entry in replaced:
+        chain = list(_chain(entry, successors))
+        if any(map(sound, chain)):
+            chosen.append((-len(chain), entry.info.start_time_us, entry.info.page_id, entry))
+    return [entry for *_, entry in sorted(chosen)]
+
+
+def _chain(entry: PageEntry, successors: Mapping[str, PageEntry]) -> Iterator[PageEntry]:
+    """The page that took an entry's place, the one that took that one's, and so on."""
+    seen: set[str] = set()
+    successor = successors.get(entry.info.page_id)
+    while successor is not None and successor.info.page_id not in seen:
+        yield successor
+        seen.add(successor.info.page_id)
+        successor = successors.get(successor.info.page_id)
 
 
 def _publish(index: PageIndex, entries: list[PageEntry]) -> int:
@@ -204,7 +227,7 @@ def _publish(index: PageIndex, entries: list[PageEntry]) -> int:
     return len(entries)
 
 
-def _delete(index: PageIndex, storage: ObjectStorage, entries: list[PageEntry]) -> int:
+def remove_pages(index: PageIndex, storage: ObjectStorage, entries: list[PageEntry]) -> int:
     """Objects first: an entry that outlives its object is forgotten by the next run, an object
     that outlives its entry would be taken for a page that the index misses."""
     for entry in entries:

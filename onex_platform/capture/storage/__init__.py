@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from pydantic import SecretStr
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.capture.config import StorageConfig, StorageOptions
+from onex_platform.capture.slots import ObjectStorage
 from onex_platform.capture.storage.objects import ObjectStore
 from onex_platform.log.store import PageStore, StoreOptions
 
@@ -33,7 +35,7 @@ def open_storage(storage: StorageConfig) -> ObjectStore:
     return ObjectStore(storage.backend, store, storage_class=options.storage_class)
 
 
-def require_abilities(store: ObjectStore, storage: StorageConfig) -> dict[str, bool]:
+def require_abilities(store: ObjectStorage, storage: StorageConfig) -> Mapping[str, bool]:
     """What the store was probed to do; raises if the configuration asks for more."""
     abilities = store.probe()
     if storage.config.enable_versioning and not abilities["versioning"]:

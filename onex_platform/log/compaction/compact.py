@@ -18,10 +18,11 @@ depend on each other: what is done stays done when another one fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -30,7 +31,7 @@ from onex_platform.base.faults import effect
 from onex_platform.engines.spark.tasks import ArrowTask, spark_type
 from onex_platform.log.compaction.merge import Merge, merge_group, merge_pages
 from onex_platform.log.compaction.planning import CompactionGroup, plan_compaction
-from onex_platform.log.page_log import LogAddress, PageLog
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.store import concurrently
 
 if TYPE_CHECKING:
@@ -52,13 +53,21 @@ _REPORT = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionJob:
-    """What the tasks of a run need to know; it travels to the workers."""
+class Group(Protocol):
+    """Pages that are merged by one task."""
 
-    log: LogAddress
-    merge: Merge
-    groups: tuple[CompactionGroup, ...]
+    @property
+    def pages(self) -> Sequence[Any]: ...
+    @property
+    def encoded_bytes(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+
+
+_Group = TypeVar("_Group", bound=Group)
+Merger = Callable[[_Group], list[int]]
+"""Replaces a group's pages; the sizes of those that took their place, none if a rival was faster.
+An `OnexError` is that group's failure alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +111,28 @@ def compact(
     merge: Merge = merge_pages,
 ) -> CompactionAccount:
     """Merge small pages below a position, at most so many groups of them."""
-    job = CompactionJob(log=log.address, merge=merge, groups=tuple(plan(log, below, limit)))
-    if not job.groups:
+    address = log.address
+
+    @contextmanager
+    def merger() -> Iterator[Merger[CompactionGroup]]:
+        with address.open() as opened:
+            yield lambda group: [page.encoded_bytes for page in merge_group(opened, group, merge)]
+
+    return merge_on_spark(spark, plan(log, below, limit), merger)
+
+
+def merge_on_spark(
+    spark: SparkSession,
+    groups: Sequence[_Group],
+    merger: Callable[[], AbstractContextManager[Merger[_Group]]],
+) -> CompactionAccount:
+    """Merge groups, one task each; `merger` is opened in the worker, for all groups of a task."""
+    if not groups:
         return CompactionAccount()
-    tasks = len(job.groups)
-    reports = spark.range(0, tasks, 1, tasks).mapInArrow(_merger(job), spark_type(_REPORT))
+    tasks = len(groups)
+    reports = spark.range(0, tasks, 1, tasks).mapInArrow(
+        _task(tuple(groups), merger), spark_type(_REPORT)
+    )
     return _account(reports.collect())
 
 
@@ -140,29 +166,30 @@ def _account(reports: list[Any]) -> CompactionAccount:
     )
 
 
-def _merger(job: CompactionJob) -> ArrowTask:
+def _task(
+    groups: Sequence[_Group], merger: Callable[[], AbstractContextManager[Merger[_Group]]]
+) -> ArrowTask:
     def merge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with job.log.open() as log:
+        with merger() as merge_one:
             for batch in batches:
                 reports = [
-                    _report(log, job.groups[number], job.merge)
-                    for number in batch.column(0).to_pylist()
+                    _report(groups[number], merge_one) for number in batch.column(0).to_pylist()
                 ]
                 yield pa.RecordBatch.from_pylist(reports, _REPORT)
 
     return merge
 
 
-def _report(log: PageLog, group: CompactionGroup, merge: Merge) -> dict[str, Any]:
+def _report(group: _Group, merge: Merger[_Group]) -> dict[str, Any]:
     try:
-        merged, failure = merge_group(log, group, merge), None
+        merged, failure = merge(group), None
     except OnexError as error:  # one group's trouble is no reason to undo the others
         merged, failure = [], str(error)
     return {
         "pages": len(group.pages),
         "merged_pages": len(merged),
         "bytes": group.encoded_bytes,
-        "merged_bytes": sum(page.encoded_bytes for page in merged),
+        "merged_bytes": sum(merged),
         "events": group.events,
         "failure": failure,
     }

@@ -12,13 +12,14 @@ over, its left-overs are merged for good. After that there is nothing left to pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from onex_platform.log.page_table import PageEntry
 from onex_platform.log.replay import overlapping
 
+_Page = TypeVar("_Page")
 _Chunk = list[PageEntry]
 
 
@@ -50,7 +51,26 @@ def plan_compaction(
     """Groups of the pages, which come in order of position; only of those wholly below `below`,
     whose day is `today`."""
     for stretch in _stretches(pages, below, small_bytes, target_bytes):
-        yield from _worthwhile(stretch, final=_day(stretch[-1]) < today)
+        final = _day(stretch[-1]) < today
+        for group in worthwhile(stretch, lambda page: page.encoded_bytes, final=final):
+            yield CompactionGroup(tuple(group))
+
+
+def worthwhile(
+    stretch: list[list[_Page]], size_of: Callable[[_Page], int], *, final: bool
+) -> Iterator[list[_Page]]:
+    """The pages of a stretch, or what lies beside a chunk that outweighs all the others; a final
+    stretch is merged as it is, because nothing will come beside it any more."""
+    group = [page for chunk in stretch for page in chunk]
+    if len(group) < 2:
+        return
+    sizes = [max(map(size_of, chunk)) for chunk in stretch]
+    if final or 2 * max(sizes) <= sum(map(size_of, group)):
+        yield group
+        return
+    heaviest = sizes.index(max(sizes))
+    yield from worthwhile(stretch[:heaviest], size_of, final=final)
+    yield from worthwhile(stretch[heaviest + 1 :], size_of, final=final)
 
 
 def _stretches(
@@ -80,20 +100,6 @@ def _stretches(
         size += small_size
     if stretch:
         yield stretch
-
-
-def _worthwhile(stretch: list[_Chunk], *, final: bool) -> Iterator[CompactionGroup]:
-    """The stretch, or what lies beside a page that outweighs all the others."""
-    group = CompactionGroup(tuple(page for chunk in stretch for page in chunk))
-    if len(group.pages) < 2:
-        return
-    sizes = [max(page.encoded_bytes for page in chunk) for chunk in stretch]
-    if final or 2 * max(sizes) <= group.encoded_bytes:
-        yield group
-        return
-    heaviest = sizes.index(max(sizes))
-    yield from _worthwhile(stretch[:heaviest], final=final)
-    yield from _worthwhile(stretch[heaviest + 1 :], final=final)
 
 
 def _day(chunk: _Chunk) -> date:

@@ -32,6 +32,7 @@ from onex_platform.capture.read.sinks import FileSink, StreamSink
 from onex_platform.capture.recovering import unflushed_events
 from onex_platform.capture.slots import ObjectStorage
 from onex_platform.capture.storage import open_storage
+from onex_platform_tests.support.captured_archives import Collected
 from onex_platform_tests.support.captured_pages import (
     NOON,
     SECOND,
@@ -44,26 +45,6 @@ from onex_platform_tests.support.captured_pages import (
 from onex_platform_tests.support.snapshotters import config_for, snapshotter
 
 ALL = Selection(TENANT)
-
-
-class Collected:
-    """A sink that keeps what it is given, or breaks after some batches."""
-
-    def __init__(self, breaks_after: int | None = None) -> None:
-        self.events: list[CapturedEvent] = []
-        self._left = breaks_after
-
-    def write(self, events: Sequence[CapturedEvent]) -> None:
-        if self._left == 0:
-            raise OSError("the sink broke")
-        self._left = None if self._left is None else self._left - 1
-        self.events += events
-
-    def position(self) -> int:
-        return len(self.events)
-
-    def resume(self, position: int) -> None:
-        del self.events[position:]
 
 
 class Archive:

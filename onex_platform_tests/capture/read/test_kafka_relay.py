@@ -25,6 +25,9 @@ from onex_platform.capture.read.kafka_relay import (
     Relay,
     captured_until,
     kafka_sender,
+    relay_states,
+    relays_are_heard_of,
+    retire_relay,
 )
 from onex_platform.capture.writers import WriterKey
 from onex_platform.engines.kafka.clients import open_admin, open_producer, read_to_end
@@ -44,19 +47,27 @@ class _Store:
     moved: dict[WriterKey, int] = field(default_factory=dict)
     marks: list[float] = field(default_factory=list)
     retired: bool = False
+    down: bool = False
 
     def cursors(self) -> dict[WriterKey, int]:
+        self._require_up()
         return dict(self.moved)
 
     def relayed_until(self) -> float | None:
         return self.marks[-1] if self.marks else None
 
     def advance(self, cursors: dict[WriterKey, int], relayed_until: float) -> None:
+        self._require_up()
         self.moved |= cursors
         self.marks.append(relayed_until)
 
     def retire(self) -> None:
+        self._require_up()
         self.retired = True
+
+    def _require_up(self) -> None:
+        if self.down:
+            raise InfraConnectionError("PostgreSQL is down.")
 
 
 class _Broker:
@@ -134,6 +145,42 @@ def test_the_log_keeps_what_is_not_relayed_and_the_next_process_sends_it(tmp_pat
     asyncio.run(scenario())
 
 
+def test_a_database_that_is_down_holds_neither_the_start_nor_the_stop_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        broker, store = _Broker(), _Store()
+        first = _instance(tmp_path, broker, store)
+        await first.start()
+        _publish(first, "node-1", 0)
+        await _until(lambda: store.moved)
+        store.down = True
+        _publish(first, "node-1", 1)
+        await first.stop(0.5)
+        assert not store.retired
+        marks = len(store.marks)
+        second = _instance(tmp_path, broker, store)
+        await second.start()
+        _publish(second, "node-1", 2)
+        await _until(lambda: second.log.outstanding == 0)
+        assert len(store.marks) == marks
+        store.down = False
+        await _until(lambda: store.moved == {("default", "node-1"): 3})
+        await second.stop(5.0)
+        assert store.retired
+        sent = [event.payload for event in broker.taken]
+        assert [payload for place, payload in enumerate(sent) if payload not in sent[:place]] == [
+            b"0",
+            b"1",
+            b"2",
+        ]
+        assert sent.count(b"0") == 1, "what the cursors cover is not sent again"
+        third = _instance(tmp_path, broker, store)
+        await third.start()
+        await third.stop(5.0)
+        assert len(broker.taken) == len(sent)
+
+    asyncio.run(scenario())
+
+
 def test_a_lost_answer_sends_again_and_loses_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         broker, store = _Broker(), _Store()
@@ -190,3 +237,26 @@ def test_relayed_records_keep_key_headers_and_capture_time(kafka_settings: Setti
         "traceparent": b"00-1",
         "x-captured-at": b"1970-01-01T00:00:01+00:00",
     }
+
+
+@pytest.mark.servers
+def test_a_silent_relay_is_told_and_can_be_retired(store_settings: Settings) -> None:
+    with open_database(store_settings) as database:
+        for instance in ("dead", "well"):
+            PostgresRelayStore(database, instance).advance({("t", "w"): 5}, time.time())
+        with database.transaction() as cursor:
+            assert relays_are_heard_of(cursor).passed
+            cursor.execute(
+                "UPDATE capture_relay_marks SET acknowledged_at = now() - interval '5 minutes'"
+                " WHERE instance = 'dead'"
+            )
+        with database.transaction() as cursor:
+            verdict = relays_are_heard_of(cursor)
+            assert not verdict.passed
+            assert "'dead'" in verdict.description
+            assert "onex snapshotter retire" in verdict.description
+        assert not retire_relay(database, "unknown")
+        assert retire_relay(database, "dead")
+        with database.transaction() as cursor:
+            assert [state.instance for state in relay_states(cursor)] == ["well"]
+        assert PostgresRelayStore(database, "dead").cursors() == {("t", "w"): 5}
