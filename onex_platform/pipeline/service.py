@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from onex_platform.base.errors import InfraError
 from onex_platform.base.telemetry import get_logger
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.scan import scan_when_due
 from onex_platform.engines.postgres.leases import LeaseKeeper, draining_lease
 from onex_platform.ingest.archive import PageArchive
@@ -75,7 +76,7 @@ def work(
         ) as watch,
         held_lease(
             keeper,
-            archive,
+            archive.domain,
             run_id=run_id,
             warm_up=lambda: rehearse(spark, archive),
             while_waiting=wait,
@@ -92,9 +93,9 @@ def rehearse(spark: SparkSession, archive: PageArchive) -> None:
     """Do once what a run does, without an effect: classes are loaded then, workers are forked,
     connections are open. Not even a failure has one: the run itself will tell."""
     try:
-        measure_backlog(archive)
+        measure_backlog(archive.platform)
         archive.rehearse_cut(spark)
-        rehearse_fold(spark, archive)
+        rehearse_fold(spark, archive.log)
     except Exception as error:
         get_logger(__name__).warning("pipeline.rehearsal_failed", error=str(error))
 
@@ -108,16 +109,16 @@ def serve(
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> ServiceAccount:
     """Drain, publish and watch until nothing new came for the linger time, or the term is over."""
-    account = ServiceAccount(DrainAccount())
-    alarms = _Alarms(archive, account)
+    platform, account = archive.platform, ServiceAccount(DrainAccount())
+    alarms = _Alarms(platform, account)
     with open_relay(
-        archive.settings, archive.catalogue, database=archive.database, domain=archive.domain
+        platform.settings, platform.catalogue, database=platform.database, domain=platform.domain
     ) as relay:
         account.drained = drain(
             spark,
             archive,
-            term=term or FixedTerm(archive.settings.pipeline, linger_seconds),
-            companions=[_Publisher(relay, account), _Clock(archive, account), alarms],
+            term=term or FixedTerm(platform.settings.pipeline, linger_seconds),
+            companions=[_Publisher(relay, account), _Clock(platform, account), alarms],
             on_progress=on_progress,
         )
     alarms.tell()  # of what the last fold brought
@@ -146,17 +147,17 @@ class _Publisher:
 class _Clock:
     """Looks at the deadlines every now and then, and scans them when one has passed."""
 
-    archive: PageArchive
+    platform: PlatformContext
     account: ServiceAccount
     _next: float = 0.0
 
     def __call__(self, drained: DrainAccount) -> bool:
         if time.monotonic() < self._next:
             return False
-        self._next = time.monotonic() + self.archive.settings.pipeline.clock_seconds
+        self._next = time.monotonic() + self.platform.settings.pipeline.clock_seconds
         with drained.timing("deadlines"):
             try:
-                found = scan_when_due(self.archive, datetime.now(UTC))
+                found = scan_when_due(self.platform, datetime.now(UTC))
             except InfraError as error:
                 _note(self.account, error)
                 return False
@@ -173,7 +174,7 @@ class _Clock:
 class _Alarms:
     """Tells of what stands still: once, and again while the broker does not take it."""
 
-    archive: PageArchive
+    platform: PlatformContext
     account: ServiceAccount
     _next: float = 0.0
 
@@ -187,7 +188,7 @@ class _Alarms:
 
     def tell(self) -> None:
         try:
-            alert_of_set_aside(self.archive, datetime.now(UTC))
+            alert_of_set_aside(self.platform, datetime.now(UTC))
         except InfraError as error:
             _note(self.account, error)
 

@@ -51,7 +51,7 @@ class Fleet:
 
     def fold(self) -> FoldedBatch:
         policy = policy_of(self.archive.settings)
-        batch = fold_log(IN_THIS_PROCESS, self.archive, datetime.now(UTC), policy)
+        batch = fold_log(IN_THIS_PROCESS, self.archive.log, datetime.now(UTC), policy)
         assert batch is not None
         return batch
 
@@ -60,10 +60,10 @@ class Fleet:
             return marks(cursor, self.archive.domain)
 
     def proof(self) -> ReplayProof:
-        return live_equals_replay(IN_THIS_PROCESS, self.archive)
+        return live_equals_replay(IN_THIS_PROCESS, self.archive.log)
 
     def rebuild(self, **scope: Any) -> Comparison:
-        with open_rebuild(IN_THIS_PROCESS, self.archive, Scope(**scope)) as rebuild:
+        with open_rebuild(IN_THIS_PROCESS, self.archive.log, Scope(**scope)) as rebuild:
             return rebuild.swap()
 
     def counts(self) -> tuple[int, int, int]:

@@ -176,7 +176,7 @@ from onex_platform.snapshots.publish.writer import SnapshotWriter
 from onex_platform.topics.catalogue import load_catalogue
 
 settings, node, moment = load_settings(), sys.argv[1], sys.argv[2]
-config = ModelSnapshotTopicConfig.default("dev")
+config = ModelSnapshotTopicConfig.default(load_catalogue(), "dev")
 database = Database(open_engine(settings), CircuitBreaker("PostgreSQL"))
 writer = SnapshotWriter(settings, database, load_catalogue(), config)
 
