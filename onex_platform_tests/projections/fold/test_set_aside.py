@@ -19,7 +19,6 @@ from onex_platform.log.store import PageStore
 from onex_platform.projections import checks
 from onex_platform.projections.fold import column_fold, reducer
 from onex_platform.projections.fold.containment import MassFaultError
-from onex_platform.projections.fold.reducer import FoldedBatch
 from onex_platform.projections.fold.set_aside import alert_of_set_aside
 from onex_platform.projections.history import as_of, hourly_states
 from onex_platform.projections.history.state_files import THE_BEGINNING
@@ -221,22 +220,15 @@ def test_nobody_is_set_aside_one_by_one_until_most_are(
 
 
 def test_a_batch_that_did_without_a_node_that_was_released_is_folded_again(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet,
 ) -> None:
     with broken(break_machine, fleet):
         fleet.cut(200, announcing(150, 1000))
     take_cut(fleet.archive, announcing(250, 2000), at(300))
-    commit = reducer._commit
-
-    def overtaken(*arguments: Any) -> FoldedBatch:
-        with monkeypatch.context() as patch:
-            patch.setattr(reducer, "_commit", commit)
-            assert fleet.rebuild().set_aside == 1
-        return commit(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reducer, "_commit", overtaken)
-        assert not fleet.fold().committed
+    released: list[int] = []
+    faults.arm("before:reduce.commit_batch", lambda: released.append(fleet.rebuild().set_aside))
+    assert not fleet.fold().committed
+    assert released == [1]
     assert fleet.fold().committed
     assert fleet.counts()[2] == 2
     assert fleet.proof().holds
