@@ -20,10 +20,10 @@ from onex_platform.base.settings import PagesSettings, SchemasSettings, Settings
 from onex_platform.engines.postgres.database import database_address
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.ports import free_port
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broker import skip_what_others_left
 from onex_platform_tests.support.live_registry import enter_fleet
 from onex_platform_tests.support.s3 import running_s3, s3_environment

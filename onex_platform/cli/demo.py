@@ -19,6 +19,7 @@ from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import Positions, end_positions, read_to_end
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import DrainAccount, ServiceAccount, serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
@@ -31,7 +32,6 @@ from onex_platform.snapshots.audit.comparison import TopicComparison, compare
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack.jars import spark_jars
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import click
 from onex_platform.base.settings import load_settings
 from onex_platform.cli.topic_commands import topics_cluster, topics_contracts
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.governance.provision import ProvisionReport, create_topics
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import TopicContract, load_whole_catalogue
 from onex_platform.topics.grammar import EnumTopicDialect
-from onex_platform.topics.provision import ProvisionReport, create_topics
 
 _COLUMNS = ("topic", "key", "partitions", "retention", "cleanup", "direction", "lag", "fold")
 _DIALECTS = [dialect.value for dialect in EnumTopicDialect]
@@ -115,6 +115,8 @@ def _echo_report(report: ProvisionReport) -> None:
         click.echo(f"{'would create' if report.dry_run else 'created'}  {topic}")
     for drift in report.drift:
         click.echo(f"differs  {drift}")
+    for sentence in report.impossible:
+        click.echo(f"impossible  {sentence}")
     for topic in report.unmanaged:
         click.echo(f"unknown  {topic}")
     click.echo(

@@ -21,6 +21,8 @@ from onex_platform.governance.state import ClusterState, principal_of
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import Policy
 
+CREATION, SETTING = "create-topic", "set-topic"
+
 _EVERYBODY, _EVERYTHING = "User:*", "*"
 _KEPT_TIME = "retention.ms"
 _FOREVER = -1
@@ -48,7 +50,7 @@ class Step(BaseModel):
 
     def __str__(self) -> str:
         what = f"{self.kind}  {self.name}"
-        if self.kind in ("set-topic", "set-quota", "set-mode"):
+        if self.kind in (SETTING, "set-quota", "set-mode"):
             what += f"  {self.detail.get('setting', '')} {self.before} → {self.after}"
         elif self.kind in ("grant", "revoke"):
             what += f"  {self.detail['operation']} {self.detail['resource']} "
@@ -73,6 +75,12 @@ class Plan(BaseModel):
     def is_empty(self) -> bool:
         return not self.steps
 
+    def new_topics(self) -> list[TopicLayout]:
+        """The creating part of the plan."""
+        return [
+            TopicLayout(step.name, **step.detail) for step in self.steps if step.kind == CREATION
+        ]
+
 
 def make_plan(
     found: ClusterState,
@@ -81,14 +89,18 @@ def make_plan(
     environment: str,
     ended: Collection[str] = (),
     accounts: Collection[str] = (),
+    observer: str = "this client",
 ) -> Plan:
     """The steps from found to wanted; `ended` are topics whose deprecation is over."""
-    refusals: list[str] = []
+    refusals = [
+        f"{name} is not visible to {observer}, who needs the right to describe it"
+        for name in sorted(found.hidden)
+    ]
     steps = [
         *_topic_steps(found, wanted, ended, refusals),
         *_right_steps(found, wanted, accounts),
         *_quota_steps(found, wanted, accounts),
-        *_subject_steps(found, wanted),
+        *_subject_steps(found, wanted, refusals),
     ]
     return Plan(
         environment=environment,
@@ -120,14 +132,12 @@ def _topic_steps(
 ) -> Iterator[Step]:
     for name, layout in sorted(wanted.topics.items()):
         if name in found.hidden:
-            refusals.append(
-                f"{name} is not visible to this account; it needs the right to describe"
-            )
-        elif name in ended:
+            continue
+        if name in ended:
             if name in found.topics:
                 yield Step(kind="delete-topic", name=name, danger=EnumDanger.DELETION)
         elif name not in found.topics:
-            yield Step(kind="create-topic", name=name, detail=_as_detail(layout))
+            yield Step(kind=CREATION, name=name, detail=_as_detail(layout))
         else:
             refusals += _impossible(layout, found.topics[name])
             yield from _setting_steps(layout, found.topics[name])
@@ -152,7 +162,7 @@ def _setting_steps(wanted: TopicLayout, found: TopicLayout) -> Iterator[Step]:
         if before != value:
             is_shorter = setting == _KEPT_TIME and _keeps_less(before, value)
             yield Step(
-                kind="set-topic",
+                kind=SETTING,
                 name=wanted.name,
                 detail={"setting": setting},
                 before=before,
@@ -209,7 +219,9 @@ def _quota_steps(
                 )
 
 
-def _subject_steps(found: ClusterState, wanted: ClusterState) -> Iterator[Step]:
+def _subject_steps(
+    found: ClusterState, wanted: ClusterState, refusals: list[str]
+) -> Iterator[Step]:
     if found.subjects is None or wanted.subjects is None:
         return
     for name, subject in sorted(wanted.subjects.items()):
@@ -221,6 +233,12 @@ def _subject_steps(found: ClusterState, wanted: ClusterState) -> Iterator[Step]:
         if there is None or (there.schema, there.format) != (subject.schema, subject.format):
             detail = {"schema": subject.schema, "format": subject.format}
             yield Step(kind="register-subject", name=name, detail=detail)
+        elif there.newer:
+            versions = ", ".join(map(str, there.newer))
+            refusals.append(
+                f"{name} has versions behind the contract's schema ({versions}): delete them in "
+                "the registry, or bring them into the contract"
+            )
 
 
 def _foreign_rights(found: ClusterState, accounts: Collection[str]) -> Iterator[str]:

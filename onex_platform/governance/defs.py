@@ -5,7 +5,8 @@ from collections import Counter
 import dagster as dg
 
 from onex_platform.base.settings import Settings
-from onex_platform.governance.cluster import Governed, plan
+from onex_platform.governance.cluster import plan
+from onex_platform.governance.governed import Governed
 from onex_platform.governance.review import review
 
 _QUARTERLY = "0 6 1 1,4,7,10 *"

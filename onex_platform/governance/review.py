@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from onex_platform.engines.kafka.clients import open_admin
 from onex_platform.engines.kafka.usage import last_records, reading_groups
-from onex_platform.governance.cluster import Governed
+from onex_platform.governance.governed import Governed
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import Policy
 

@@ -12,7 +12,6 @@ OPENERS = {
     ("onex_platform/snapshots/topic_config.py", "_fill_from_the_contract"),
     ("onex_platform/topics/node_contracts.py", "_default_topics"),
     ("onex_platform/topics/node_contracts.py", "read_node_contract"),
-    ("onex_platform/topics/provision.py", "create_topics"),
 }
 # Where programs begin.
 BEGINNINGS = ("onex_platform/definitions.py", "onex_platform/cli/", "onex_platform/stack/")

@@ -22,8 +22,9 @@ from onex_platform.engines.kafka.clients import (
 )
 from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import hidden_topics, topic_names
-from onex_platform.governance.cluster import Governed, apply, plan
+from onex_platform.governance.cluster import apply, plan
 from onex_platform.governance.cluster_plan import EnumDanger
+from onex_platform.governance.governed import Governed
 from onex_platform.topics.policy import Policy
 from onex_platform_tests.support.kafka_accounts import as_account
 

@@ -13,6 +13,7 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import load_settings
 from onex_platform.governance import cluster
 from onex_platform.governance.cluster_plan import EnumDanger, Plan
+from onex_platform.governance.governed import Governed
 from onex_platform.governance.review import review
 from onex_platform.governance.state import rights_of
 from onex_platform.stack import attach
@@ -20,8 +21,8 @@ from onex_platform.topics.grammar import ENVIRONMENTS
 from onex_platform.topics.policy import load_policy
 
 
-def _governed() -> cluster.Governed:
-    return cluster.Governed.of(attach(load_settings(), services=["kafka"]))
+def _governed() -> Governed:
+    return Governed.of(attach(load_settings(), services=["kafka"]))
 
 
 @click.command("plan")

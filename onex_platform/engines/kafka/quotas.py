@@ -82,6 +82,11 @@ def _client(settings: Settings) -> Iterator[Any]:
         }
     if kafka.ssl_ca_location is not None:
         security["ssl_cafile"] = str(kafka.ssl_ca_location)
+    if kafka.ssl_certificate_location is not None:
+        security["ssl_certfile"] = str(kafka.ssl_certificate_location)
+    if kafka.ssl_key_location is not None:
+        security["ssl_keyfile"] = str(kafka.ssl_key_location)
+        security["ssl_password"] = reveal(kafka.ssl_key_password)
     try:
         client = KafkaAdminClient(
             bootstrap_servers=[f"{host}:{port}" for host, port in kafka.addresses()],

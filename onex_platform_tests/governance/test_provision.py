@@ -13,9 +13,9 @@ from onex_platform.base.errors import ConfigurationError, InfraError
 from onex_platform.base.settings import RegistrationSettings, Settings
 from onex_platform.engines.kafka.clients import open_admin
 from onex_platform.engines.kafka.topic_admin import TopicLayout, create, describe, topic_names
+from onex_platform.governance.provision import Drift, create_topics, layout_of
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
 from onex_platform.topics.contract import Replication
-from onex_platform.topics.provision import Drift, create_topics, layout_of
 from onex_platform_tests.support.contracts import event, snapshot
 
 pytestmark = pytest.mark.servers
