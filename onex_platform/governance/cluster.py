@@ -14,6 +14,7 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.access import Right, grant, revoke
+from onex_platform.engines.kafka.accounts import set_password
 from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin
 from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import (
@@ -101,6 +102,19 @@ def create_missing(
 def change_settings(admin: KafkaAdmin, topic: str, config: Mapping[str, str]) -> None:
     with effect("governance.set_topic"):
         alter(admin, topic, config)
+
+
+def set_account_password(governed: Governed, account: str, password: str) -> None:
+    """Let an account of the policy log in; its rights come from a plan."""
+    if account not in governed.accounts:
+        raise ConfigurationError(
+            f"The account {account!r} is not in contracts/policy/access.yaml.",
+            hint=f"There are {', '.join(governed.accounts)}.",
+        )
+    if not password:
+        raise ConfigurationError(f"The password of {account!r} is empty.", hint="Give it one.")
+    with open_admin(governed.settings) as admin, effect("governance.set_password"):
+        set_password(admin, account, password)
 
 
 def require_brokers(governed: Governed, admin: KafkaAdmin) -> None:

@@ -8,18 +8,24 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from pydantic import SecretStr
 
+from onex_platform.base import faults
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import address_variables
-from onex_platform.governance.cluster import apply, plan
+from onex_platform.engines.kafka.clients import open_admin
+from onex_platform.engines.kafka.topic_admin import topic_names
+from onex_platform.governance.cluster import apply, plan, set_account_password
 from onex_platform.governance.cluster_plan import EnumDanger, Plan, Step
 from onex_platform.governance.governed import Governed
 from onex_platform_tests.support.governed_clusters import ALL_DANGERS, FEW_TOPICS, settle, spoil
 
 pytestmark = pytest.mark.servers
 
+_PASSWORD = "governance.set_password"
 _PROGRAM = """
 import sys
 from pathlib import Path
@@ -99,6 +105,23 @@ def test_a_killed_apply_leaves_a_cluster_for_which_the_next_plan_is_right(
     assert undone <= _steps(rest) <= undone | again
     apply(governed, rest, allowed=ALL_DANGERS)
     assert plan(governed).is_empty
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_password_that_was_given_twice_lets_its_account_in(governed: Governed, when: str) -> None:
+    account, password = "onex-observability", f"a-password-{when}"
+
+    def stop() -> NoReturn:
+        raise InterruptedError
+
+    faults.arm(f"{when}:{_PASSWORD}", stop)
+    with pytest.raises(InterruptedError):
+        set_account_password(governed, account, password)
+    set_account_password(governed, account, password)
+    login = {"sasl_username": account, "sasl_password": SecretStr(password)}
+    kafka = governed.settings.kafka.model_copy(update=login)
+    with open_admin(governed.settings.model_copy(update={"kafka": kafka})) as admin:
+        assert topic_names(admin)
 
 
 def test_two_at_once_end_in_a_cluster_that_agrees(governed: Governed) -> None:

@@ -172,5 +172,5 @@ def test_it_is_the_creating_part_of_a_plan(kafka_settings: Settings, catalogue: 
     governed = Governed.of(kafka_settings, catalogue)
     planned = plan(governed)
     report = create_topics(kafka_settings, catalogue)
-    assert report.created == tuple(step.name for step in planned.steps)
-    assert plan(governed).is_empty
+    assert report.created == tuple(topic.name for topic in planned.new_topics())
+    assert plan(governed).new_topics() == []

@@ -52,7 +52,7 @@ _SINGLE_NODE = {
 
 _ADMIN = "admin"
 _MECHANISM = "SCRAM-SHA-512"
-_SECURED = {
+SECURED = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     "sasl.enabled.mechanisms": _MECHANISM,
     "sasl.mechanism.inter.broker.protocol": _MECHANISM,
@@ -133,7 +133,7 @@ def _write_properties(folder: ServerFolder, data: Path, ports: tuple[int, ...]) 
         "log.dirs": data.name,
     }
     if _password_file(folder).exists():
-        properties |= _SECURED | _logins(_password_file(folder).read_text(encoding="utf-8"))
+        properties |= SECURED | _logins(_password_file(folder).read_text(encoding="utf-8"))
         if (folder.path / _AUTHORITY).exists():
             properties |= _WITH_TLS
     path = folder.path / "server.properties"
