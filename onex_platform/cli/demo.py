@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
@@ -20,7 +20,7 @@ from onex_platform.engines.kafka.clients import Positions, end_positions, read_t
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.governance.provision import create_topics
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import DrainAccount, ServiceAccount, serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import ReplayProof, live_equals_replay
@@ -32,9 +32,6 @@ from onex_platform.snapshots.audit.comparison import TopicComparison, compare
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack.jars import spark_jars
 from onex_platform.topics.catalogue import load_catalogue
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,7 @@ def command(nodes: int, seconds: int, seed: int) -> None:
     with stack.running(settings, report=_say) as attached:
         _prepare_database(attached)
         played, received = play_fleet(attached, plan)
-        _say("Starting Spark")
-        jars = [str(jar) for jar in spark_jars(attached, _say)]
-        with open_session(attached, jars) as spark, open_archive(attached) as archive:
-            registry = run_pipeline(spark, archive)
+        registry = run_pipeline(attached)
     complete = show(played, received)
     sys.exit(0 if show_registry(registry) and complete else 1)
 
@@ -121,26 +115,31 @@ def _read_back(settings: Settings, since: Positions) -> Counter[str]:
     return Counter(str(message.topic()) for message in read_to_end(settings, topics, since))
 
 
-def run_pipeline(spark: SparkSession, archive: PageArchive) -> RegistryReport:
+def run_pipeline(settings: Settings) -> RegistryReport:
     """Records become pages, rows, snapshots; then log and topic are compared with the rows."""
-    _say("Draining the topics into pages, the pages onto the rows, the rows into snapshots")
-    account = serve(spark, archive, linger_seconds=_LINGER, on_progress=_say_progress)
-    _say("Watching two nodes live: one leaves, one falls silent")
-    lives = watch_lives(
-        archive,
-        lambda platform: serve(spark, platform, linger_seconds=_LINGER),
-        lambda moment: _say(f"  {moment}"),
-    )
-    _say("Folding the whole log again, and reading the snapshot topic, to compare")
-    reader = ProjectionReaderRegistration(archive.database)
-    topic = ModelSnapshotTopicConfig.default(archive.settings.environment)
-    return RegistryReport(
-        account=account,
-        lives=lives,
-        states=reader.count_by_state(),
-        proof=live_equals_replay(spark, archive),
-        snapshots=compare(archive.settings, archive.database, topic),
-    )
+    _say("Starting Spark")
+    with (
+        open_session(settings, [str(jar) for jar in spark_jars(settings, _say)]) as spark,
+        open_archive(settings) as archive,
+    ):
+        _say("Draining the topics into pages, the pages onto the rows, the rows into snapshots")
+        account = serve(spark, archive, linger_seconds=_LINGER, on_progress=_say_progress)
+        _say("Watching two nodes live: one leaves, one falls silent")
+        lives = watch_lives(
+            archive,
+            lambda platform: serve(spark, platform, linger_seconds=_LINGER),
+            lambda moment: _say(f"  {moment}"),
+        )
+        _say("Folding the whole log again, and reading the snapshot topic, to compare")
+        reader = ProjectionReaderRegistration(archive.database)
+        topic = ModelSnapshotTopicConfig.default(settings.environment)
+        return RegistryReport(
+            account=account,
+            lives=lives,
+            states=reader.count_by_state(),
+            proof=live_equals_replay(spark, archive),
+            snapshots=compare(settings, archive.database, topic),
+        )
 
 
 def _say_progress(account: DrainAccount) -> None:

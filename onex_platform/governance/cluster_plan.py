@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from onex_platform.engines.kafka.access import Right
+from onex_platform.engines.kafka.access import ANY_HOST, Right
 from onex_platform.engines.kafka.topic_admin import TopicLayout
 from onex_platform.governance.state import ClusterState, principal_of
 from onex_platform.topics.catalogue import Catalogue
@@ -196,7 +196,9 @@ def _right_step(kind: str, right: Right, danger: EnumDanger | None = None) -> St
     return Step(
         kind=kind,
         name=right.principal,
-        detail=detail | ({"denies": True} if right.denies else {}),
+        detail=detail
+        | ({"denies": True} if right.denies else {})
+        | ({"host": right.host} if right.host != ANY_HOST else {}),
         danger=danger,
     )
 

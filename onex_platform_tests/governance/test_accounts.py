@@ -119,6 +119,18 @@ def test_a_wrong_password_is_told_in_a_few_seconds(governed: Governed) -> None:
     assert "ONEX_KAFKA_SASL_PASSWORD" in (refused.value.hint or "")
 
 
+def test_a_client_that_does_not_trust_the_broker_is_told_what_to_look_at(
+    secured: Settings,
+) -> None:
+    untrusting = secured.kafka.model_copy(update={"ssl_ca_location": None})
+    with (
+        pytest.raises(InfraError) as refused,
+        open_admin(secured.model_copy(update={"kafka": untrusting})),
+    ):
+        pass
+    assert "ONEX_KAFKA_SSL_" in (refused.value.hint or "")
+
+
 def test_a_missing_right_is_told_with_who_and_what_grants_it(governed: Governed) -> None:
     own = _impatient(as_account(governed.settings, "service-a"))
     topic = f"b.{_TOPIC}"

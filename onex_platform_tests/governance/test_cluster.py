@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import NewPartitions
 
-from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError, InfraError
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.access import Right, grant, revoke
+from onex_platform.engines.kafka.access import Right, grant, revoke, rights
 from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin
 from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import alter, delete, describe
@@ -19,6 +19,8 @@ from onex_platform.governance.cluster_plan import EnumDanger, Plan
 from onex_platform.governance.governed import Governed
 from onex_platform.governance.subjects import pins
 from onex_platform.stack.processes import wait_until
+from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
+from onex_platform.topics.patterns import NamePattern
 from onex_platform.topics.policy import Policy
 from onex_platform_tests.support.governed_clusters import ALL_DANGERS, FOREIGN_SCHEMA, settle
 
@@ -159,3 +161,41 @@ def test_strangers_are_reported_and_dangerous_rights_as_such(governed: Governed)
 
 def _of_node(operation: str) -> Right:
     return Right("User:onex-node", "topic", "prefixed", "onex.node.", operation)
+
+
+def test_without_authoriser_and_registry_a_plan_says_what_it_leaves_out(
+    kafka_settings: Settings, catalogue: Catalogue
+) -> None:
+    found = plan(Governed.of(kafka_settings, catalogue))
+    assert {step.kind for step in found.steps} <= {"create-topic", "set-topic"}
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "the cluster has no authoriser",
+        "no schema registry is known (ONEX_SCHEMAS_URL)",
+    ]
+
+
+def test_a_cluster_without_tiered_storage_is_named_before_anything_is_changed(
+    governed: Governed,
+) -> None:
+    settle(governed)
+    tiered = load_whole_catalogue()["prism.evt.policy-updated.v1"]
+    environment = governed.policy.environments["dev"].model_copy(
+        update={"tiered_storage": True, "topics": (NamePattern("*"),)}
+    )
+    policy = governed.policy.model_copy(update={"environments": {"dev": environment}})
+    ambitious = replace(governed, catalogue=Catalogue([*governed.catalogue, tiered]), policy=policy)
+    right = min(governed.wanted.rights or ())
+    with open_admin(governed.settings) as admin:
+        revoke(admin, [right])
+        agreed = plan(ambitious)
+        with pytest.raises(InfraError, match=r"create topic dev\.omnibase\.prism\.\S+:.*tiered"):
+            apply(ambitious, agreed, allowed=ALL_DANGERS)
+        assert right not in (rights(admin) or ())
+    assert plan(ambitious) == agreed
+    settle(governed)
+
+
+def test_too_few_brokers_are_named_before_anything_is_planned(governed: Governed) -> None:
+    production = governed.settings.model_copy(update={"environment": "prod"})
+    with pytest.raises(ConfigurationError, match="ask for 3 copies, and the cluster has 1 brokers"):
+        plan(replace(governed, settings=production))

@@ -15,7 +15,6 @@ from onex_platform.engines.kafka.clients import open_admin
 from onex_platform.governance.cluster import plan
 from onex_platform.governance.governed import Governed
 from onex_platform.governance.state import principal_of, rights_of
-from onex_platform.ingest.archive import open_archive
 from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.profiles import PROFILES
 from onex_platform_tests.support.governed_clusters import settle
@@ -58,7 +57,6 @@ def test_the_demo_passes_with_exactly_the_rights_of_the_plan(
         profile=PROFILES["stormy"],
     )
     played, received = play_fleet(platform, fleet)
-    with open_archive(platform) as archive:
-        registry = run_pipeline(spark, archive)
+    registry = run_pipeline(platform)  # in the session that runs already
     assert show(played, received)
     assert show_registry(registry)

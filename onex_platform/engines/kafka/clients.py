@@ -368,7 +368,8 @@ def open_client(kind: type[_Client], settings: Settings, config: dict[str, Any])
 
 
 def _await_answer(client: _Client, seconds: float, refusals: Sequence[KafkaError]) -> None:
-    """Wait for the broker's first answer; a wrong password shows in the error callback only."""
+    """Wait for the broker's first answer; a wrong password or certificate shows in the error
+    callback only."""
     deadline = time.monotonic() + seconds
     while True:
         left = deadline - time.monotonic()
@@ -378,7 +379,7 @@ def _await_answer(client: _Client, seconds: float, refusals: Sequence[KafkaError
         except KafkaException as error:
             client.poll(0)
             for refusal in refusals:
-                if refusal.code() == KafkaError._AUTHENTICATION:
+                if refusal.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
                     raise KafkaException(refusal) from error
             is_silence = error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
             if not is_silence or left <= _ANSWER_SECONDS:
