@@ -97,6 +97,15 @@ def schemas(
         yield attached.schemas
 
 
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory, short_lived_java: None) -> Iterator[Settings]:
+    """The administrator's settings of a broker that speaks TLS with everybody, and asks for a name
+    and for rights; it lives as long as the run."""
+    own = embedded_settings(tmp_path_factory.mktemp("secured"), kafka_security="sasl_tls")
+    with stack.running(own, services=["kafka"]) as attached:
+        yield attached
+
+
 @pytest.fixture
 def kafka_settings(stack_settings: Settings) -> Settings:
     """The shared broker; a test creates topics with names of its own."""

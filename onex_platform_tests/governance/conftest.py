@@ -1,28 +1,14 @@
-"""A real broker with an authoriser, shared by the tests of this station."""
+"""What the tests of this station ask of the secured broker and of the registry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from onex_platform import stack
 from onex_platform.base.settings import SchemasSettings, Settings
 from onex_platform.governance.governed import Governed
 from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
 from onex_platform.topics.policy import Access, Policy, load_policy
 from onex_platform_tests.support.governed_clusters import FEW_TOPICS
-from onex_platform_tests.support.stacks import embedded_settings
-
-
-@pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """The administrator's settings of a broker that speaks TLS with everybody, and asks for a name
-    and for rights."""
-    folder = tmp_path_factory.mktemp("secured")
-    settings = embedded_settings(folder, kafka_security="sasl_tls")
-    with stack.running(settings, services=["kafka"]) as attached:
-        yield attached
 
 
 @pytest.fixture(scope="session")
