@@ -2,8 +2,8 @@
 
 Pure. A plan names the state that it was made for. Steps that take something away need a flag each;
 what can't be done, or would break what is there, is refused with the way out and never planned.
-Strangers are only reported: topics without contract, rights of accounts that the policy does not
-know, and dangerous rights among them.
+Strangers are only reported: topics and subjects without contract, rights and quotas of accounts
+that the policy does not know, and dangerous rights among them.
 """
 
 from __future__ import annotations
@@ -75,6 +75,11 @@ class Plan(BaseModel):
     def is_empty(self) -> bool:
         return not self.steps
 
+    @property
+    def agrees(self) -> bool:
+        """Whether the cluster is as it should be; strangers are nobody's fault."""
+        return not (self.steps or self.refusals or self.dangers)
+
     def new_topics(self) -> list[TopicLayout]:
         """The creating part of the plan."""
         return [
@@ -107,7 +112,11 @@ def make_plan(
         seen=found.fingerprint(),
         steps=tuple(steps),
         refusals=tuple(refusals),
-        strangers=(*sorted(found.strangers), *_foreign_rights(found, accounts)),
+        strangers=(
+            *sorted(found.strangers),
+            *_foreign_rights(found, accounts),
+            *_foreign_quotas(found, accounts),
+        ),
         dangers=tuple(_dangerous(found)),
         notes=tuple(_notes(found)),
     )
@@ -248,6 +257,11 @@ def _foreign_rights(found: ClusterState, accounts: Collection[str]) -> Iterator[
     for right in sorted(found.rights or ()):
         if right.principal not in ours and not _is_dangerous(right):
             yield f"right: {right}"
+
+
+def _foreign_quotas(found: ClusterState, accounts: Collection[str]) -> Iterator[str]:
+    for account in sorted((found.quotas or {}).keys() - set(accounts)):
+        yield f"quota: of {principal_of(account)}"
 
 
 def _dangerous(found: ClusterState) -> Iterator[str]:

@@ -24,7 +24,7 @@ from onex_platform.governance.state import (
     desired_topics,
     principal_of,
 )
-from onex_platform.governance.subjects import observe_subjects
+from onex_platform.governance.subjects import foreign_subjects, observe_subjects
 from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
 from onex_platform.topics.contract_folders import folder_of
 from onex_platform.topics.policy import Policy, load_policy
@@ -86,12 +86,14 @@ def observe(governed: Governed) -> ClusterState:
     with open_admin(settings) as admin:
         topics = observe_topics(governed, admin)
         allowed = rights(admin)
+    foreign = foreign_subjects(settings, governed.wanted.subjects or ())
     return replace(
         topics,
         rights=None if allowed is None else frozenset(allowed),
         # Without an authoriser nobody has a name, and a quota has nobody to bind.
         quotas=None if allowed is None else quotas(settings),
         subjects=observe_subjects(settings, governed.wanted.subjects),
+        strangers=topics.strangers | {f"subject: {name}" for name in foreign},
     )
 
 

@@ -41,7 +41,7 @@ class ClusterState:
     quotas: Quotas | None = None
     subjects: Mapping[str, Subject] | None = None
     hidden: frozenset[str] = frozenset()  # topics that this account may not see
-    strangers: frozenset[str] = frozenset()  # topics that no contract knows
+    strangers: frozenset[str] = frozenset()  # topics and subjects that no contract knows
 
     def fingerprint(self) -> str:
         """Two states with the same one need the same plan; strangers don't count."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from onex_platform.base.settings import Settings
@@ -32,6 +32,13 @@ def observe_subjects(
         for name in sorted(registry.subjects() & wanted.keys())
     }
     return {name: subject for name, subject in found.items() if subject is not None}
+
+
+def foreign_subjects(settings: Settings, wanted: Collection[str]) -> set[str]:
+    """Subjects of the registry that no contract asks for."""
+    if settings.schemas.url is None:
+        return set()
+    return SchemaRegistry(settings).subjects() - set(wanted)
 
 
 def pins(settings: Settings, wanted: Mapping[str, Subject]) -> list[Pin]:

@@ -80,7 +80,7 @@ def drift_command(as_json: bool) -> None:
         click.echo(found.model_dump_json(indent=2))
     else:
         _echo(found)
-    if found.steps or found.refusals:
+    if not found.agrees:
         raise SystemExit(1)
 
 
