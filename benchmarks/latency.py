@@ -47,12 +47,12 @@ from onex_platform.engines.postgres.database import Database, open_engine
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, living
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.pipeline.service import ServiceAccount, serve
 from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.campaigns.house import House
 from onex_platform_tests.campaigns.probing import (
     Arrivals,

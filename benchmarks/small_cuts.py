@@ -28,6 +28,7 @@ from onex_platform.base.settings import Settings, SparkSettings, load_settings
 from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest import archive as cutting
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.cuts import cut_job
@@ -36,7 +37,6 @@ from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.routes import routes_of
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 
 CORES = 2
 WARM_UP = 3

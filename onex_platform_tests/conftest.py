@@ -20,11 +20,11 @@ from onex_platform.base.settings import PagesSettings, SchemasSettings, Settings
 from onex_platform.engines.postgres.database import database_address
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.ports import free_port
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import skip_what_others_left
 from onex_platform_tests.support.live_registry import enter_fleet
@@ -97,6 +97,15 @@ def schemas(
     own = embedded_settings(tmp_path_factory.mktemp("schemas"))
     with stack.running(own, services=("schemas",)) as attached:
         yield attached.schemas
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory, short_lived_java: None) -> Iterator[Settings]:
+    """The administrator's settings of a broker that speaks TLS with everybody, and asks for a name
+    and for rights; it lives as long as the run."""
+    own = embedded_settings(tmp_path_factory.mktemp("secured"), kafka_security="sasl_tls")
+    with stack.running(own, services=["kafka"]) as attached:
+        yield attached
 
 
 @pytest.fixture

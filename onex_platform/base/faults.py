@@ -35,6 +35,7 @@ _POINTS = {
         ("governance.grant", "governance", "An account gets a right."),
         ("governance.revoke", "governance", "A right is taken away."),
         ("governance.set_quota", "governance", "An account's quota is set."),
+        ("governance.set_password", "governance", "An account gets a password."),
         ("governance.register_subject", "governance", "A schema is registered."),
         ("governance.set_mode", "governance", "A subject's compatibility mode is set."),
         ("ingest.write_pages", "ingest", "Tasks write the pages of a cut to the store."),

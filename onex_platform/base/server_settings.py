@@ -183,8 +183,10 @@ class StackSettings(Group):
     resolve_timeout_seconds: Seconds = Field(
         900, description="time limit for fetching one set of jars"
     )
-    kafka_security: Literal["none", "sasl"] = Field(
-        "none", description="sasl: accounts with passwords and rights; fixed when data is formatted"
+    kafka_security: Literal["none", "sasl", "sasl_tls"] = Field(
+        "none",
+        description="sasl: accounts with passwords and rights, sasl_tls: and encrypted; fixed when "
+        "data is formatted",
     )
     kafka_heap: str = Field("512m", pattern=r"^\d+[mg]$")
     postgres_port: Port | None = Field(None, description="unset: the last one, else any free port")

@@ -328,7 +328,17 @@ def address_variables(settings: Settings) -> dict[str, str]:
         "KAFKA_SASL_MECHANISM": settings.kafka.sasl_mechanism,
         "KAFKA_SASL_USERNAME": settings.kafka.sasl_username,
         "KAFKA_SASL_PASSWORD": reveal(settings.kafka.sasl_password),
+        "KAFKA_SSL_CA_LOCATION": _text(settings.kafka.ssl_ca_location),
+        "KAFKA_SSL_CERTIFICATE_LOCATION": _text(settings.kafka.ssl_certificate_location),
+        "KAFKA_SSL_KEY_LOCATION": _text(settings.kafka.ssl_key_location),
+        "KAFKA_SSL_KEY_PASSWORD": reveal(settings.kafka.ssl_key_password),
         "SPARK_REMOTE": settings.spark.remote,
         "SCHEMAS_URL": settings.schemas.url,
+        "SCHEMAS_USERNAME": settings.schemas.username,
+        "SCHEMAS_PASSWORD": reveal(settings.schemas.password),
     }
     return {PREFIX + name: value for name, value in addresses.items() if value is not None}
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())

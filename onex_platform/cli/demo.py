@@ -19,6 +19,7 @@ from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import Positions, end_positions, read_to_end
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import DrainAccount, ServiceAccount, serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
@@ -30,8 +31,7 @@ from onex_platform.simulate.watched_lives import Sight, watch_lives
 from onex_platform.snapshots.audit.comparison import TopicComparison, compare
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.stack.jars import spark_jars
-from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
+from onex_platform.topics.catalogue import load_catalogue, load_whole_catalogue
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,17 @@ def command(nodes: int, seconds: int, seed: int) -> None:
     )
     with stack.running(settings, report=_say) as attached:
         _prepare_database(attached)
-        before = _prepare_topics(attached)
-        played = _play(attached, plan)
-        received = _read_back(attached, before)
-        registry = _run_pipeline(attached)
+        played, received = play_fleet(attached, plan)
+        registry = run_pipeline(attached)
     complete = show(played, received)
     sys.exit(0 if show_registry(registry) and complete else 1)
+
+
+def play_fleet(settings: Settings, plan: FleetPlan) -> tuple[PlayReport, Counter[str]]:
+    """Create the topics, play the fleet on them; what was sent, and what a consumer finds."""
+    before = _prepare_topics(settings)
+    played = _play(settings, plan)
+    return played, _read_back(settings, before)
 
 
 def _prepare_database(settings: Settings) -> None:
@@ -90,7 +95,7 @@ def _prepare_database(settings: Settings) -> None:
 
 def _prepare_topics(settings: Settings) -> Positions:
     """Create what is missing; where the topics end that existed, with what earlier runs wrote."""
-    report = create_topics(settings, load_catalogue())
+    report = create_topics(settings, load_whole_catalogue())
     _say(f"{len(report.created)} topics created, {len(report.existing)} existed")
     return end_positions(settings, report.existing)
 
@@ -110,7 +115,7 @@ def _read_back(settings: Settings, since: Positions) -> Counter[str]:
     return Counter(str(message.topic()) for message in read_to_end(settings, topics, since))
 
 
-def _run_pipeline(settings: Settings) -> RegistryReport:
+def run_pipeline(settings: Settings) -> RegistryReport:
     """Records become pages, rows, snapshots; then log and topic are compared with the rows."""
     _say("Starting Spark")
     with (

@@ -89,12 +89,12 @@ def logs_command(service: str | None, follow: bool, lines: int) -> None:
 def dev_command(spark: bool, schemas: bool, port: int) -> None:
     """Open Dagster's web interface on the stack; Ctrl-C stops what was started for it."""
     from onex_platform.stack.dev import develop
-    from onex_platform.topics.catalogue import load_catalogue
+    from onex_platform.topics.catalogue import load_whole_catalogue
 
     with suppress(KeyboardInterrupt):
         code = develop(
             load_settings(),
-            load_catalogue(),
+            load_whole_catalogue(),
             services=_services(spark, schemas),
             port=port,
             report=_report,

@@ -12,10 +12,10 @@ import click
 from onex_platform.base.settings import load_settings
 from onex_platform.cli.topic_commands import topics_cluster, topics_contracts
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.governance.provision import ProvisionReport, create_topics
 from onex_platform.stack import attach
-from onex_platform.topics.catalogue import TopicContract, load_catalogue, load_whole_catalogue
+from onex_platform.topics.catalogue import TopicContract, load_whole_catalogue
 from onex_platform.topics.grammar import EnumTopicDialect
-from onex_platform.topics.provision import ProvisionReport, create_topics
 
 _COLUMNS = ("topic", "key", "partitions", "retention", "cleanup", "direction", "lag", "fold")
 _DIALECTS = [dialect.value for dialect in EnumTopicDialect]
@@ -63,7 +63,7 @@ def create_command(dry_run: bool, as_json: bool) -> None:
     A topic that differs from its contract, or that no contract knows, is reported and left alone.
     """
     settings = attach(load_settings(), services=["kafka"])
-    report = create_topics(settings, load_catalogue(), dry_run=dry_run)
+    report = create_topics(settings, load_whole_catalogue(), dry_run=dry_run)
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:
@@ -116,6 +116,8 @@ def _echo_report(report: ProvisionReport) -> None:
         click.echo(f"{'would create' if report.dry_run else 'created'}  {topic}")
     for drift in report.drift:
         click.echo(f"differs  {drift}")
+    for sentence in report.impossible:
+        click.echo(f"impossible  {sentence}")
     for topic in report.unmanaged:
         click.echo(f"unknown  {topic}")
     click.echo(

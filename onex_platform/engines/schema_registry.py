@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -21,11 +22,12 @@ _HINT = "Check ONEX_SCHEMAS_URL."
 
 @dataclass(frozen=True)
 class RegisteredSchema:
-    """The newest schema of a subject, with its version there."""
+    """A schema of a subject: its version there, and its id in the whole registry."""
 
     schema: str
     format: str
     version: int
+    id: int
 
 
 class RefusedSchemaError(InfraError):
@@ -49,17 +51,36 @@ class SchemaRegistry:
 
     def newest(self, subject: str) -> RegisteredSchema | None:
         """The newest schema of a subject; None if there is no such subject."""
-        found = self._ask("GET", f"/subjects/{_quoted(subject)}/versions/latest", missing=None)
+        return self._version(subject, "latest")
+
+    def versions(self, subject: str) -> Iterator[RegisteredSchema]:
+        """The schemas of a subject, the newest first; each is asked for when it is wanted."""
+        newest = self.newest(subject)
+        if newest is None:
+            return
+        yield newest
+        numbers = self._ask("GET", f"/subjects/{_quoted(subject)}/versions", missing=())
+        for number in sorted(numbers, reverse=True):
+            found = self._version(subject, number) if number < newest.version else None
+            if found is not None:
+                yield found
+
+    def _version(self, subject: str, number: int | str) -> RegisteredSchema | None:
+        path = f"/subjects/{_quoted(subject)}/versions/{number}"
+        found = self._ask("GET", path, missing=None)
         if found is None:
             return None
-        return RegisteredSchema(
-            found["schema"], found.get("schemaType") or "AVRO", found["version"]
-        )
+        kind = found.get("schemaType") or "AVRO"
+        return RegisteredSchema(found["schema"], kind, found["version"], found["id"])
 
     def register(self, subject: str, schema: str, format: str) -> None:
         """Add a schema; one that is there already stays the same version."""
         body = {"schema": schema, "schemaType": format}
         self._ask("POST", f"/subjects/{_quoted(subject)}/versions", body)
+
+    def delete(self, subject: str) -> None:
+        """Take a subject with all its versions away; one that is gone already is no error."""
+        self._ask("DELETE", f"/subjects/{_quoted(subject)}", missing=None)
 
     def is_compatible(self, subject: str, schema: str, format: str) -> bool:
         """What the registry says of a schema, under the subject's mode."""

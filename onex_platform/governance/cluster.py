@@ -1,114 +1,59 @@
-"""Asking a cluster for its state, and changing it step by step.
+"""Planning a cluster's way to its contracts, and taking it step by step.
 
-What holds, whatever happens: a plan is applied only to the state that it was made for; a step that
-was done already does no harm; so a run that was killed, or two at once, leave a cluster for which
-the next plan is right.
+The only place that changes topics, rights, quotas and subjects. What holds, whatever happens: a
+plan is applied only to the state that it was made for; a step that was done already does no harm;
+so a run that was killed, or two at once, leave a cluster for which the next plan is right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
-from pathlib import Path
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
-from onex_platform.base.paths import project_folder
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.access import Right, grant, revoke, rights
+from onex_platform.engines.kafka.access import Right, grant, revoke
+from onex_platform.engines.kafka.accounts import set_password
 from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin
-from onex_platform.engines.kafka.quotas import quotas, set_quotas
+from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import (
     TopicLayout,
     alter,
     broker_count,
     create,
     delete,
-    describe,
-    hidden_topics,
-    topic_names,
 )
 from onex_platform.engines.schema_registry import SchemaRegistry
-from onex_platform.governance.cluster_plan import EnumDanger, Plan, Step, ended_topics, make_plan
-from onex_platform.governance.state import ClusterState, Subject, desired_state
-from onex_platform.topics.catalogue import Catalogue
-from onex_platform.topics.contract_folders import folder_of
-from onex_platform.topics.policy import Policy, load_policy
-from onex_platform.topics.schemas import Schema, SchemaPair
-from onex_platform.topics.schemas.formats import AvroSchema, JsonSchema
-
-
-@dataclass(frozen=True)
-class Governed:
-    """A cluster and what its contracts and policy ask of it."""
-
-    settings: Settings
-    catalogue: Catalogue
-    policy: Policy
-    root: Path
-
-    @classmethod
-    def of(cls, settings: Settings, catalogue: Catalogue) -> Governed:
-        """These contracts and the platform's own policy on the cluster of the settings."""
-        return cls(settings, catalogue, load_policy(), project_folder("contracts"))
-
-    @property
-    def accounts(self) -> list[str]:
-        return [account.name for account in self.policy.access.accounts]
-
-    @cached_property
-    def wanted(self) -> ClusterState:
-        return desired_state(
-            self.catalogue, self.policy, self.settings.environment, self._schemas()
-        )
-
-    def _schemas(self) -> Mapping[str, Mapping[str, Schema]]:
-        found: dict[str, dict[str, Schema]] = {}
-        for contract in self.catalogue:
-            folder = self.root / folder_of(contract.name, self.policy.is_onex_entity)
-            pair = SchemaPair.of({path.name: path for path in folder.glob("*.schema.*")})
-            found[contract.topic] = {
-                part: schema
-                for part, schema in (("value", pair.the("value")), ("key", pair.the("key")))
-                if schema is not None
-            }
-        return found
-
-
-def observe(governed: Governed) -> ClusterState:
-    """What the cluster and the registry have now of all that the plan is about."""
-    settings, wanted = governed.settings, governed.wanted
-    with open_admin(settings) as admin:
-        present = topic_names(admin)
-        known = present & wanted.topics.keys()
-        allowed = rights(admin)
-        return ClusterState(
-            topics={
-                name: _managed(layout, wanted.topics[name])
-                for name, layout in describe(admin, known).items()
-            },
-            rights=None if allowed is None else frozenset(allowed),
-            # Without an authoriser nobody has a name, and a quota has nobody to bind.
-            quotas=None if allowed is None else quotas(settings),
-            subjects=_subjects(settings, wanted),
-            hidden=frozenset(hidden_topics(admin, wanted.topics.keys() - present)),
-            strangers=frozenset(present - wanted.topics.keys()),
-        )
+from onex_platform.governance.cluster_plan import (
+    CREATION,
+    EnumDanger,
+    Plan,
+    Step,
+    ended_topics,
+    make_plan,
+)
+from onex_platform.governance.governed import Governed, observe
+from onex_platform.governance.state import ClusterState
 
 
 def plan(governed: Governed) -> Plan:
     """The steps that bring the cluster to its contracts; asks, and changes nothing."""
-    settings = governed.settings
-    today = datetime.now(UTC).date()
-    _require_possible(governed)
+    with open_admin(governed.settings) as admin:
+        require_brokers(governed, admin)
+    return plan_between(observe(governed), governed.wanted, governed)
+
+
+def plan_between(found: ClusterState, wanted: ClusterState, governed: Governed) -> Plan:
+    """The steps from one state to another, as of today."""
+    environment, today = governed.settings.environment, datetime.now(UTC).date()
     return make_plan(
-        observe(governed),
-        governed.wanted,
-        environment=settings.environment,
-        ended=ended_topics(governed.catalogue, governed.policy, settings.environment, today),
+        found,
+        wanted,
+        environment=environment,
+        ended=ended_topics(governed.catalogue, governed.policy, environment, today),
         accounts=governed.accounts,
+        observer=governed.observer,
     )
 
 
@@ -132,21 +77,50 @@ def apply(governed: Governed, agreed: Plan, *, allowed: Collection[EnumDanger] =
             hint="Make a new plan with `onex topics plan`.",
         )
     with open_admin(settings) as admin:
-        # The cluster is asked about all new topics first: it names what it can't do, such as
-        # tiered storage, before anything is changed.
-        create(admin, map(_new_topic, _creating(agreed)), validate_only=True)
+        create_missing(admin, agreed.new_topics())
         for step in agreed.steps:
-            point, take = _STEPS[step.kind]
-            with effect(point):
-                take(settings, admin, step)
+            if step.kind != CREATION:
+                _STEPS[step.kind](settings, admin, step)
     return len(agreed.steps)
 
 
-def _require_possible(governed: Governed) -> None:
-    """Name what the cluster can't do before anything is planned."""
-    with open_admin(governed.settings) as admin:
-        brokers = broker_count(admin)
-    copies = max((found.replication_factor for found in governed.wanted.topics.values()), default=1)
+def create_missing(
+    admin: KafkaAdmin, layouts: Collection[TopicLayout], *, dry_run: bool = False
+) -> set[str]:
+    """Create topics together; gives those that did not exist, or would be created.
+
+    The cluster is asked about all of them first: it names what it can't do, such as tiered
+    storage, before anything is changed.
+    """
+    agreed = create(admin, layouts, validate_only=True)
+    if dry_run:
+        return agreed
+    with effect("governance.create_topic"):
+        return create(admin, layouts)
+
+
+def change_settings(admin: KafkaAdmin, topic: str, config: Mapping[str, str]) -> None:
+    with effect("governance.set_topic"):
+        alter(admin, topic, config)
+
+
+def set_account_password(governed: Governed, account: str, password: str) -> None:
+    """Let an account of the policy log in; its rights come from a plan."""
+    if account not in governed.accounts:
+        raise ConfigurationError(
+            f"The account {account!r} is not in contracts/policy/access.yaml.",
+            hint=f"There are {', '.join(governed.accounts)}.",
+        )
+    if not password:
+        raise ConfigurationError(f"The password of {account!r} is empty.", hint="Give it one.")
+    with open_admin(governed.settings) as admin, effect("governance.set_password"):
+        set_password(admin, account, password)
+
+
+def require_brokers(governed: Governed, admin: KafkaAdmin) -> None:
+    """Name a cluster that is too small before anything is planned."""
+    brokers = broker_count(admin)
+    copies = max((found.replication_factor for found in governed.topics.values()), default=1)
     if copies > brokers:
         raise ConfigurationError(
             f"The contracts ask for {copies} copies, and the cluster has {brokers} brokers.",
@@ -155,49 +129,13 @@ def _require_possible(governed: Governed) -> None:
         )
 
 
-def _managed(found: TopicLayout, wanted: TopicLayout) -> TopicLayout:
-    """The topic with those settings that its contract speaks of."""
-    config = {name: found.config[name] for name in wanted.config if name in found.config}
-    return TopicLayout(found.name, found.partitions, found.replication_factor, config)
-
-
-def _subjects(settings: Settings, wanted: ClusterState) -> dict[str, Subject] | None:
-    if settings.schemas.url is None or wanted.subjects is None:
-        return None
-    registry = SchemaRegistry(settings)
-    found = {}
-    for name in registry.subjects() & wanted.subjects.keys():
-        newest = registry.newest(name)
-        if newest is not None:
-            schema = _same_layout(newest.schema, wanted.subjects[name])
-            found[name] = Subject(schema, newest.format, registry.mode(name))
-    return found
-
-
-def _same_layout(text: str, wanted: Subject) -> str:
-    """A registry may lay a schema out anew: the same schema gets the text that we know."""
-    kind = {"JSON": JsonSchema, "AVRO": AvroSchema}.get(wanted.format)
-    return text if kind is None else kind(text).canonical()
-
-
-def _creating(agreed: Plan) -> list[Step]:
-    return [step for step in agreed.steps if step.kind == "create-topic"]
-
-
-def _new_topic(step: Step) -> TopicLayout:
-    return TopicLayout(step.name, **step.detail)
-
-
-def _create(_settings: Settings, admin: KafkaAdmin, step: Step) -> None:
-    create(admin, [_new_topic(step)])
-
-
 def _set_topic(_settings: Settings, admin: KafkaAdmin, step: Step) -> None:
-    alter(admin, step.name, {step.detail["setting"]: step.after})
+    change_settings(admin, step.name, {step.detail["setting"]: step.after})
 
 
 def _delete(_settings: Settings, admin: KafkaAdmin, step: Step) -> None:
-    delete(admin, step.name)
+    with effect("governance.delete_topic"):
+        delete(admin, step.name)
 
 
 def _right(step: Step) -> Right:
@@ -205,33 +143,37 @@ def _right(step: Step) -> Right:
 
 
 def _grant(_settings: Settings, admin: KafkaAdmin, step: Step) -> None:
-    grant(admin, [_right(step)])
+    with effect("governance.grant"):
+        grant(admin, [_right(step)])
 
 
 def _revoke(_settings: Settings, admin: KafkaAdmin, step: Step) -> None:
-    revoke(admin, [_right(step)])
+    with effect("governance.revoke"):
+        revoke(admin, [_right(step)])
 
 
 def _set_quota(settings: Settings, _admin: KafkaAdmin, step: Step) -> None:
-    set_quotas(settings, step.name, {step.detail["setting"]: step.after})
+    with effect("governance.set_quota"):
+        set_quotas(settings, step.name, {step.detail["setting"]: step.after})
 
 
 def _register(settings: Settings, _admin: KafkaAdmin, step: Step) -> None:
-    SchemaRegistry(settings).register(step.name, step.detail["schema"], step.detail["format"])
+    with effect("governance.register_subject"):
+        SchemaRegistry(settings).register(step.name, step.detail["schema"], step.detail["format"])
 
 
 def _set_mode(settings: Settings, _admin: KafkaAdmin, step: Step) -> None:
-    SchemaRegistry(settings).set_mode(step.name, step.after)
+    with effect("governance.set_mode"):
+        SchemaRegistry(settings).set_mode(step.name, step.after)
 
 
-# Each kind of step: its crash point, and what takes it.
-_STEPS: Mapping[str, tuple[str, Callable[[Settings, KafkaAdmin, Step], None]]] = {
-    "create-topic": ("governance.create_topic", _create),
-    "set-topic": ("governance.set_topic", _set_topic),
-    "delete-topic": ("governance.delete_topic", _delete),
-    "grant": ("governance.grant", _grant),
-    "revoke": ("governance.revoke", _revoke),
-    "set-quota": ("governance.set_quota", _set_quota),
-    "register-subject": ("governance.register_subject", _register),
-    "set-mode": ("governance.set_mode", _set_mode),
+# What takes each kind of step; topics are created together.
+_STEPS: Mapping[str, Callable[[Settings, KafkaAdmin, Step], None]] = {
+    "set-topic": _set_topic,
+    "delete-topic": _delete,
+    "grant": _grant,
+    "revoke": _revoke,
+    "set-quota": _set_quota,
+    "register-subject": _register,
+    "set-mode": _set_mode,
 }

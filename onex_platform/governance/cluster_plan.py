@@ -2,8 +2,8 @@
 
 Pure. A plan names the state that it was made for. Steps that take something away need a flag each;
 what can't be done, or would break what is there, is refused with the way out and never planned.
-Strangers are only reported: topics without contract, rights of accounts that the policy does not
-know, and dangerous rights among them.
+Strangers are only reported: topics and subjects without contract, rights and quotas of accounts
+that the policy does not know, and dangerous rights among them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from onex_platform.engines.kafka.access import Right
+from onex_platform.engines.kafka.access import ANY_HOST, Right
 from onex_platform.engines.kafka.topic_admin import TopicLayout
 from onex_platform.governance.state import ClusterState, principal_of
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import Policy
+
+CREATION, SETTING = "create-topic", "set-topic"
 
 _EVERYBODY, _EVERYTHING = "User:*", "*"
 _KEPT_TIME = "retention.ms"
@@ -48,7 +50,7 @@ class Step(BaseModel):
 
     def __str__(self) -> str:
         what = f"{self.kind}  {self.name}"
-        if self.kind in ("set-topic", "set-quota", "set-mode"):
+        if self.kind in (SETTING, "set-quota", "set-mode"):
             what += f"  {self.detail.get('setting', '')} {self.before} → {self.after}"
         elif self.kind in ("grant", "revoke"):
             what += f"  {self.detail['operation']} {self.detail['resource']} "
@@ -73,6 +75,17 @@ class Plan(BaseModel):
     def is_empty(self) -> bool:
         return not self.steps
 
+    @property
+    def agrees(self) -> bool:
+        """Whether the cluster is as it should be; strangers are nobody's fault."""
+        return not (self.steps or self.refusals or self.dangers)
+
+    def new_topics(self) -> list[TopicLayout]:
+        """The creating part of the plan."""
+        return [
+            TopicLayout(step.name, **step.detail) for step in self.steps if step.kind == CREATION
+        ]
+
 
 def make_plan(
     found: ClusterState,
@@ -81,21 +94,29 @@ def make_plan(
     environment: str,
     ended: Collection[str] = (),
     accounts: Collection[str] = (),
+    observer: str = "this client",
 ) -> Plan:
     """The steps from found to wanted; `ended` are topics whose deprecation is over."""
-    refusals: list[str] = []
+    refusals = [
+        f"{name} is not visible to {observer}, who needs the right to describe it"
+        for name in sorted(found.hidden)
+    ]
     steps = [
         *_topic_steps(found, wanted, ended, refusals),
         *_right_steps(found, wanted, accounts),
         *_quota_steps(found, wanted, accounts),
-        *_subject_steps(found, wanted),
+        *_subject_steps(found, wanted, refusals),
     ]
     return Plan(
         environment=environment,
         seen=found.fingerprint(),
         steps=tuple(steps),
         refusals=tuple(refusals),
-        strangers=(*sorted(found.strangers), *_foreign_rights(found, accounts)),
+        strangers=(
+            *sorted(found.strangers),
+            *_foreign_rights(found, accounts),
+            *_foreign_quotas(found, accounts),
+        ),
         dangers=tuple(_dangerous(found)),
         notes=tuple(_notes(found)),
     )
@@ -120,14 +141,12 @@ def _topic_steps(
 ) -> Iterator[Step]:
     for name, layout in sorted(wanted.topics.items()):
         if name in found.hidden:
-            refusals.append(
-                f"{name} is not visible to this account; it needs the right to describe"
-            )
-        elif name in ended:
+            continue
+        if name in ended:
             if name in found.topics:
                 yield Step(kind="delete-topic", name=name, danger=EnumDanger.DELETION)
         elif name not in found.topics:
-            yield Step(kind="create-topic", name=name, detail=_as_detail(layout))
+            yield Step(kind=CREATION, name=name, detail=_as_detail(layout))
         else:
             refusals += _impossible(layout, found.topics[name])
             yield from _setting_steps(layout, found.topics[name])
@@ -152,7 +171,7 @@ def _setting_steps(wanted: TopicLayout, found: TopicLayout) -> Iterator[Step]:
         if before != value:
             is_shorter = setting == _KEPT_TIME and _keeps_less(before, value)
             yield Step(
-                kind="set-topic",
+                kind=SETTING,
                 name=wanted.name,
                 detail={"setting": setting},
                 before=before,
@@ -186,7 +205,9 @@ def _right_step(kind: str, right: Right, danger: EnumDanger | None = None) -> St
     return Step(
         kind=kind,
         name=right.principal,
-        detail=detail | ({"denies": True} if right.denies else {}),
+        detail=detail
+        | ({"denies": True} if right.denies else {})
+        | ({"host": right.host} if right.host != ANY_HOST else {}),
         danger=danger,
     )
 
@@ -209,7 +230,9 @@ def _quota_steps(
                 )
 
 
-def _subject_steps(found: ClusterState, wanted: ClusterState) -> Iterator[Step]:
+def _subject_steps(
+    found: ClusterState, wanted: ClusterState, refusals: list[str]
+) -> Iterator[Step]:
     if found.subjects is None or wanted.subjects is None:
         return
     for name, subject in sorted(wanted.subjects.items()):
@@ -221,6 +244,12 @@ def _subject_steps(found: ClusterState, wanted: ClusterState) -> Iterator[Step]:
         if there is None or (there.schema, there.format) != (subject.schema, subject.format):
             detail = {"schema": subject.schema, "format": subject.format}
             yield Step(kind="register-subject", name=name, detail=detail)
+        elif there.newer:
+            versions = ", ".join(map(str, there.newer))
+            refusals.append(
+                f"{name} has versions behind the contract's schema ({versions}): delete them in "
+                "the registry, or bring them into the contract"
+            )
 
 
 def _foreign_rights(found: ClusterState, accounts: Collection[str]) -> Iterator[str]:
@@ -228,6 +257,11 @@ def _foreign_rights(found: ClusterState, accounts: Collection[str]) -> Iterator[
     for right in sorted(found.rights or ()):
         if right.principal not in ours and not _is_dangerous(right):
             yield f"right: {right}"
+
+
+def _foreign_quotas(found: ClusterState, accounts: Collection[str]) -> Iterator[str]:
+    for account in sorted((found.quotas or {}).keys() - set(accounts)):
+        yield f"quota: of {principal_of(account)}"
 
 
 def _dangerous(found: ClusterState) -> Iterator[str]:

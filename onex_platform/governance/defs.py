@@ -5,7 +5,8 @@ from collections import Counter
 import dagster as dg
 
 from onex_platform.base.settings import Settings
-from onex_platform.governance.cluster import Governed, plan
+from onex_platform.governance.cluster import plan
+from onex_platform.governance.governed import Governed
 from onex_platform.governance.review import review
 from onex_platform.topics.catalogue import Catalogue
 
@@ -28,7 +29,7 @@ def build_definitions(catalogue: Catalogue) -> dg.Definitions:
         found = plan(Governed.of(settings, catalogue))
         kinds = Counter(step.kind for step in found.steps)
         return dg.AssetCheckResult(
-            passed=found.is_empty and not found.refusals and not found.dangers,
+            passed=found.agrees,
             severity=dg.AssetCheckSeverity.WARN,
             metadata={
                 "steps": len(found.steps),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 from onex_platform.engines.kafka.clients import open_admin
+from onex_platform.engines.kafka.topic_admin import topic_names
 from onex_platform.engines.kafka.usage import last_records, reading_groups
-from onex_platform.governance.cluster import Governed
+from onex_platform.governance.governed import Governed
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import Policy
 
@@ -31,23 +32,24 @@ class Due:
 def review(governed: Governed) -> list[Due]:
     """Ask the cluster who uses what; nothing is changed."""
     names = {
-        name: logical
-        for logical, _, name in governed.policy.topics_in(
+        name
+        for _, _, name in governed.policy.topics_in(
             (c.name for c in governed.catalogue if c.stream_class in _PRUNED),
             governed.settings.environment,
         )
     }
     with open_admin(governed.settings) as admin:
-        written, read = last_records(admin, names), reading_groups(admin, names)
+        there = names & topic_names(admin)
+        written, read = last_records(admin, there), reading_groups(admin, there)
     now = datetime.now(UTC)
     return [
-        *unused(names, written, read, now),
+        *unused(there, written, read, now),
         *falling_due(governed.catalogue, governed.policy, now.date()),
     ]
 
 
 def unused(
-    names: Mapping[str, object],
+    names: Iterable[str],
     written: Mapping[str, datetime],
     read: Mapping[str, set[str]],
     now: datetime,
@@ -63,7 +65,7 @@ def unused(
 
 
 def falling_due(catalogue: Catalogue, policy: Policy, today: date) -> Iterator[Due]:
-    """Exceptions and deprecations that end before the next review."""
+    """Exceptions and deprecations that end before the next review, and keys to be renewed by it."""
     horizon = today + QUARTER
     for exception in policy.exceptions:
         if exception.expires <= horizon:
@@ -74,3 +76,6 @@ def falling_due(catalogue: Catalogue, policy: Policy, today: date) -> Iterator[D
         if ends is not None and ends <= horizon:
             reason = f"ends on {ends}; {contract.deprecation.successor} follows"
             yield Due("deprecation", contract.topic, reason)
+        # Specification 004 has the keys of encrypted fields renewed with every review.
+        if contract.encryption != "none":
+            yield Due("keys", contract.topic, "its fields are encrypted: renew their keys")

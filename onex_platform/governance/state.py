@@ -24,11 +24,12 @@ PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject of the registry: its newest schema, and the mode that is set for it."""
+    """A subject of the registry: the contract's schema, else the newest; the mode set for it."""
 
     schema: str
     format: str
     mode: str | None
+    newer: tuple[int, ...] = ()  # versions behind the contract's schema, of which it knows nothing
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ClusterState:
     quotas: Quotas | None = None
     subjects: Mapping[str, Subject] | None = None
     hidden: frozenset[str] = frozenset()  # topics that this account may not see
-    strangers: frozenset[str] = frozenset()  # topics that no contract knows
+    strangers: frozenset[str] = frozenset()  # topics and subjects that no contract knows
 
     def fingerprint(self) -> str:
         """Two states with the same one need the same plan; strangers don't count."""
@@ -73,16 +74,11 @@ def desired_state(
     schemas: Mapping[str, Mapping[str, Schema]],
 ) -> ClusterState:
     """What contracts and policy ask of an environment's cluster; `schemas` by contract and part."""
-    topics, subjects = {}, {}
-    for logical, _tenant, name in policy.topics_in(
-        (contract.name for contract in catalogue), environment
-    ):
-        contract = catalogue[str(logical)]
-        topics[name] = layout_in(contract, policy, environment, name)
-        for part, schema in schemas.get(contract.topic, {}).items():
-            subjects[f"{name}-{part}"] = Subject(
-                schema.canonical(), schema.format, contract.compatibility
-            )
+    subjects = {
+        f"{name}-{part}": Subject(schema.canonical(), schema.format, contract.compatibility)
+        for name, contract in _contracts_in(catalogue, policy, environment)
+        for part, schema in schemas.get(contract.topic, {}).items()
+    }
     rights = {
         right
         for account in policy.access.accounts
@@ -91,7 +87,27 @@ def desired_state(
     quotas = {
         account.name: quota for account in policy.access.accounts if (quota := _quota(account))
     }
+    topics = desired_topics(catalogue, policy, environment)
     return ClusterState(topics, frozenset(rights), quotas, subjects)
+
+
+def desired_topics(
+    catalogue: Catalogue, policy: Policy, environment: str
+) -> dict[str, TopicLayout]:
+    """The topics of it alone, which need no file but the contracts."""
+    return {
+        name: layout_in(contract, policy, environment, name)
+        for name, contract in _contracts_in(catalogue, policy, environment)
+    }
+
+
+def _contracts_in(
+    catalogue: Catalogue, policy: Policy, environment: str
+) -> Iterator[tuple[str, TopicContract]]:
+    """The environment's topics by the broker's name."""
+    names = (contract.name for contract in catalogue)
+    for logical, _tenant, name in policy.topics_in(names, environment):
+        yield name, catalogue[str(logical)]
 
 
 def rights_of(account: Account, policy: Policy, environment: str) -> Iterator[Right]:

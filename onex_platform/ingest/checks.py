@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from onex_platform.checks import Number, Verdict
 from onex_platform.engines.kafka.topic_admin import BROKER_TIME, TIMESTAMP_TYPE
+from onex_platform.governance.provision import Drift
 from onex_platform.ingest.lag import TopicState
 from onex_platform.ingest.verification import LogAccount
 from onex_platform.log.verify.page_check import LogFault, PagesAccount
-from onex_platform.topics.provision import Drift
 
 _SHOWN = 10
 

@@ -12,13 +12,13 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_file
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.engines.postgres.migrations import migrate
+from onex_platform.governance.provision import create_topics
 from onex_platform.stack import client_programs, processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.lifecycle import attach, guarded
 from onex_platform.stack.ports import LOOPBACK, require_free_port
 from onex_platform.stack.progress import Report
 from onex_platform.topics.catalogue import Catalogue
-from onex_platform.topics.provision import create_topics
 
 _DAGSTER_DEV = (
     *("-m", "dagster", "dev"),

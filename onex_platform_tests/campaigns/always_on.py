@@ -38,13 +38,13 @@ from onex_platform.engines.kafka.clients import open_producer, produce_all
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, living
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.campaigns.house import House
 from onex_platform_tests.campaigns.probing import Fleet
 from onex_platform_tests.support.archives import open_archive

@@ -16,6 +16,7 @@ from onex_platform.cli.main import cli
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord, open_admin
 from onex_platform.engines.kafka.topic_admin import topic_names
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.checks import archive_keeps_up
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, RecordsLostError
@@ -24,7 +25,6 @@ from onex_platform.ingest.lag import topic_states
 from onex_platform.log.stats import log_stats
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.waiting import eventually

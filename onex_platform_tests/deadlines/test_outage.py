@@ -14,12 +14,12 @@ from onex_platform.base.settings import BreakerSettings, PagesSettings, Settings
 from onex_platform.deadlines.scan import ScanAccount, scan_when_due
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import open_producer
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.stacks import embedded_settings
 from onex_platform_tests.support.watched_clock import open_watched, with_deadlines

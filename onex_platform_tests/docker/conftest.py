@@ -20,6 +20,12 @@ def compose() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def overlay() -> dict[str, dict[str, Any]]:
+    """What compose.secured.yaml says of services, on top of the other file."""
+    return dict(yaml.safe_load((DOCKER / "compose.secured.yaml").read_text())["services"])
+
+
+@pytest.fixture(scope="session")
 def services(compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return dict(compose["services"])
 

@@ -18,7 +18,7 @@ from dotenv import dotenv_values
 from onex_platform import __version__
 from onex_platform.base.environment import describe_variables
 from onex_platform.base.settings import Settings, load_settings
-from onex_platform.stack.jars import BROKER
+from onex_platform.stack.jars import BROKER, SCHEMA_REGISTRY
 from onex_platform_tests.support.docker_files import CHECKOUT, DOCKER, bind_mounts, named_volumes
 
 Services = dict[str, dict[str, Any]]
@@ -26,11 +26,13 @@ Services = dict[str, dict[str, Any]]
 _VARIABLE = re.compile(r"(?<!\$)\$\{(?P<name>\w+)(?P<rule>:[-?])?(?P<text>[^}]*)\}")
 
 
+_FILES = [DOCKER / "compose.yaml", DOCKER / "compose.secured.yaml"]
+_TEXT = "\n".join(file.read_text() for file in _FILES)
+
+
 def test_it_follows_the_compose_specification() -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    check = subprocess.run(
-        [*command, str(DOCKER / "compose.yaml")], capture_output=True, text=True, check=False
-    )
+    check = subprocess.run([*command, *_FILES], capture_output=True, text=True, check=False)
     assert check.returncode == 0, check.stdout + check.stderr
 
 
@@ -45,6 +47,15 @@ def test_every_image_is_pinned_to_a_full_version(services: Services) -> None:
 def test_kafka_is_the_version_of_the_embedded_broker(services: Services) -> None:
     broker = BROKER.artifacts[0]
     assert services["kafka"]["image"] == f"apache/kafka:{broker.version}"
+
+
+def test_the_registry_is_the_version_of_the_embedded_one_and_has_its_database(
+    services: Services,
+) -> None:
+    registry = services["schemas"]
+    assert registry["image"].rpartition(":")[2] == SCHEMA_REGISTRY.artifacts[0].version
+    database = registry["environment"]["REGISTRY_DATASOURCE_URL"].rpartition("/")[2]
+    assert f"CREATE DATABASE {database};" in (DOCKER / "postgres/20-schemas.sql").read_text()
 
 
 def test_services_run_without_privileges(services: Services) -> None:
@@ -102,13 +113,13 @@ def test_ports_are_published_on_loopback_by_default(services: Services) -> None:
 
 
 def test_the_example_lists_exactly_the_variables_in_use() -> None:
-    used = {match["name"] for match in _VARIABLE.finditer((DOCKER / "compose.yaml").read_text())}
+    used = {match["name"] for match in _VARIABLE.finditer(_TEXT)}
     assert used == set(dotenv_values(DOCKER / ".env.example"))
 
 
 def test_secrets_are_required_and_not_in_any_file() -> None:
     example = dotenv_values(DOCKER / ".env.example")
-    for match in _VARIABLE.finditer((DOCKER / "compose.yaml").read_text()):
+    for match in _VARIABLE.finditer(_TEXT):
         if re.search("PASSWORD|KEY", match["name"]):
             assert match["rule"] == ":?", match[0]
             assert not example[match["name"]], match["name"]
@@ -129,7 +140,8 @@ def test_the_platform_accepts_its_settings(
     for variable, value in environment.items():
         monkeypatch.setenv(variable, _interpolate(value, {"POSTGRES_PASSWORD": "hunter2"}))
     settings = load_settings()
-    assert settings.environment == "prod"
+    # One broker holds one copy, which is enough in these environments only.
+    assert settings.environment in ("dev", "test")
     assert settings.postgres.dagster_url is not None
     # SQLAlchemy reads an address without a driver as psycopg 3, which dagster-postgres is not.
     assert settings.postgres.dagster_url.get_secret_value().startswith("postgresql+psycopg2://")
@@ -139,7 +151,12 @@ def test_addresses_name_services(services: Services) -> None:
     environment = services["dagster-code"]["environment"]
     hosts = [
         urlsplit(_interpolate(environment[variable], {})).hostname
-        for variable in ("ONEX_POSTGRES_URL", "ONEX_POSTGRES_DAGSTER_URL", "ONEX_SPARK_REMOTE")
+        for variable in (
+            "ONEX_POSTGRES_URL",
+            "ONEX_POSTGRES_DAGSTER_URL",
+            "ONEX_SCHEMAS_URL",
+            "ONEX_SPARK_REMOTE",
+        )
     ]
     hosts.append(environment["ONEX_KAFKA_BOOTSTRAP_SERVERS"].split(":")[0])
     scrapes = yaml.safe_load((DOCKER / "prometheus.yml").read_text())["scrape_configs"]

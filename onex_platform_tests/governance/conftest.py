@@ -1,24 +1,27 @@
-"""A real broker with an authoriser, shared by the tests of this station."""
+"""What the tests of this station ask of the secured broker and of the registry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from onex_platform import stack
-from onex_platform.base.settings import Settings
+from onex_platform.base.settings import SchemasSettings, Settings
+from onex_platform.governance.governed import Governed
+from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
 from onex_platform.topics.policy import Access, Policy, load_policy
-from onex_platform_tests.support.stacks import embedded_settings
+from onex_platform_tests.support.governed_clusters import FEW_TOPICS
 
 
 @pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """The administrator's settings of a broker that asks everybody for a name and for rights."""
-    folder = tmp_path_factory.mktemp("secured")
-    settings = embedded_settings(folder, kafka_security="sasl")
-    with stack.running(settings, services=["kafka"]) as attached:
-        yield attached
+def catalogue() -> Catalogue:
+    """Few topics: a test of steps needs one of each kind, and not every contract."""
+    whole = load_whole_catalogue()
+    return Catalogue(whole[name] for name in FEW_TOPICS)
+
+
+@pytest.fixture(scope="session")
+def governed(secured: Settings, schemas: SchemasSettings, catalogue: Catalogue) -> Governed:
+    """The administrator's view of the secured broker and of a registry."""
+    return Governed.of(secured.model_copy(update={"schemas": schemas}), catalogue)
 
 
 @pytest.fixture(scope="session")

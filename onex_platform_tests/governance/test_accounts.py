@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.access import Right, grant, revoke
 from onex_platform.engines.kafka.clients import (
     KafkaRecord,
     open_admin,
@@ -21,9 +22,11 @@ from onex_platform.engines.kafka.clients import (
     read_to_end,
 )
 from onex_platform.engines.kafka.quotas import set_quotas
-from onex_platform.engines.kafka.topic_admin import hidden_topics, topic_names
-from onex_platform.governance.cluster import Governed, apply, plan
+from onex_platform.engines.kafka.topic_admin import topic_names
+from onex_platform.governance.cluster import apply, plan
 from onex_platform.governance.cluster_plan import EnumDanger
+from onex_platform.governance.governed import Governed
+from onex_platform.governance.provision import create_topics
 from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform.topics.policy import Policy
 from onex_platform_tests.support.kafka_accounts import as_account
@@ -82,10 +85,29 @@ def _raise_first_error(consumer: object) -> None:
 
 def test_topics_that_an_account_can_t_see_are_not_planned_as_missing(governed: Governed) -> None:
     blind = as_account(governed.settings, "nobody")
-    with pytest.raises(InfraError, match="User:nobody"):
+    with pytest.raises(InfraError, match="does not let User:nobody list its access rules"):
         plan(replace(governed, settings=blind))
-    with open_admin(blind) as admin:
-        assert hidden_topics(admin, [_TOPIC]) == {_TOPIC}
+    created = create_topics(blind, load_whole_catalogue())
+    assert (created.created, created.existing) == ((), ())
+    assert len(created.impossible) == len(Governed.of(blind, load_whole_catalogue()).topics)
+    assert all("is not visible to User:nobody" in sentence for sentence in created.impossible)
+
+
+def test_who_sees_rights_but_no_topics_plans_no_topic(governed: Governed) -> None:
+    auditor = as_account(governed.settings, "auditor")
+    seeing = [
+        Right("User:auditor", "broker", "literal", "kafka-cluster", operation)
+        for operation in ("describe", "describe_configs")
+    ]
+    with open_admin(governed.settings) as admin:
+        grant(admin, seeing)
+        try:
+            found = plan(replace(governed, settings=auditor))
+        finally:
+            revoke(admin, seeing)
+    assert not found.steps
+    assert len(found.refusals) == len(governed.topics)
+    assert all("is not visible to User:auditor" in refusal for refusal in found.refusals)
 
 
 def test_a_wrong_password_is_told_in_a_few_seconds(governed: Governed) -> None:
@@ -98,11 +120,29 @@ def test_a_wrong_password_is_told_in_a_few_seconds(governed: Governed) -> None:
     assert "ONEX_KAFKA_SASL_PASSWORD" in (refused.value.hint or "")
 
 
+def test_a_client_that_does_not_trust_the_broker_is_told_what_to_look_at(
+    secured: Settings,
+) -> None:
+    untrusting = secured.kafka.model_copy(update={"ssl_ca_location": None})
+    with (
+        pytest.raises(InfraError) as refused,
+        open_admin(secured.model_copy(update={"kafka": untrusting})),
+    ):
+        pass
+    assert "ONEX_KAFKA_SSL_" in (refused.value.hint or "")
+
+
 def test_a_missing_right_is_told_with_who_and_what_grants_it(governed: Governed) -> None:
     own = _impatient(as_account(governed.settings, "service-a"))
-    with pytest.raises(InfraError, match="does not let User:service-a") as refused:
-        list(read_to_end(own, [f"b.{_TOPIC}"]))
-    assert "access.yaml" in (refused.value.hint or "")
+    topic = f"b.{_TOPIC}"
+    with pytest.raises(InfraError) as reading:
+        list(read_to_end(own, [topic]))
+    with pytest.raises(InfraError) as writing, open_producer(own) as producer:
+        produce_all(producer, [KafkaRecord(topic, b"{}", "node")])
+    for refused, operation in ((reading, "describe"), (writing, "write")):
+        assert "does not let User:service-a" in refused.value.message
+        assert f"needs the right to {operation} the topic {topic}." in refused.value.message
+        assert "access.yaml" in (refused.value.hint or "")
 
 
 def test_traffic_above_its_quota_is_throttled(governed: Governed) -> None:

@@ -82,6 +82,21 @@ def test_rights_of_others_are_reported_only() -> None:
     assert found.dangers == (str(everything),)
 
 
+def test_quotas_of_others_are_reported_only() -> None:
+    theirs = {**(_STATE.quotas or {}), "theirs": {"producer_byte_rate": 1.0}}
+    found = _plan(replace(_STATE, quotas=theirs))
+    assert found.agrees
+    assert found.strangers == ("quota: of User:theirs",)
+
+
+def test_a_version_behind_the_contract_s_is_refused_and_left() -> None:
+    moved_on = Subject("{}", "JSON", "FORWARD", newer=(2, 3))
+    found = _plan(replace(_STATE, subjects={"t-value": moved_on}))
+    assert found.is_empty
+    assert not found.agrees
+    assert "(2, 3): delete them in the registry" in found.refusals[0]
+
+
 def test_what_the_cluster_does_not_have_is_named() -> None:
     bare = ClusterState({"t": _TOPIC})
     found = _plan(bare)

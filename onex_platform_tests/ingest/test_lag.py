@@ -17,12 +17,12 @@ from onex_platform.engines.kafka.clients import (
     produce_all,
 )
 from onex_platform.engines.kafka.topic_admin import TIMESTAMP_TYPE, TopicLayout, create
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.checks import archive_keeps_up, broker_dates_records
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, ends_of, places_of
 from onex_platform.ingest.lag import ArchiveLag, EnumLagVerdict, topic_states, unarchived_events
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract import TopicContract
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.contracts import event
 
 pytestmark = pytest.mark.servers

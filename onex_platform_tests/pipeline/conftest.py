@@ -10,8 +10,8 @@ import pytest
 from onex_platform import stack
 from onex_platform.base.settings import PagesSettings, Settings
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.governance.provision import create_topics
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.graph import keep_senders_times
 from onex_platform_tests.support.stacks import embedded_settings
 

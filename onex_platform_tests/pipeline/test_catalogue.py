@@ -16,11 +16,11 @@ from onex_platform.deadlines.scan import scan
 from onex_platform.definitions import build_definitions
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import read_to_end
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.inputs import input_ids, input_topics
 from onex_platform.pipeline.status import look
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.contracts import with_own_topics
 from onex_platform_tests.support.events import TENANT, event, number_id
 from onex_platform_tests.support.stored_rows import open_store, queue_events

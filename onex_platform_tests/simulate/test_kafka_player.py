@@ -21,13 +21,13 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import RawRecord
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.governance.provision import create_topics
 from onex_platform.simulate import kafka_player
 from onex_platform.simulate.kafka_player import play_to_kafka
 from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.routes import Route, key_hash, routes_of
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.played_records import moment, read
 from onex_platform_tests.support.waiting import eventually
 

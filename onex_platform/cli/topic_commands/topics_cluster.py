@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,22 +14,28 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import load_settings
 from onex_platform.governance import cluster
 from onex_platform.governance.cluster_plan import EnumDanger, Plan
+from onex_platform.governance.governed import Governed
 from onex_platform.governance.review import review
 from onex_platform.governance.state import rights_of
+from onex_platform.governance.subjects import pins
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform.topics.grammar import ENVIRONMENTS
 from onex_platform.topics.policy import load_policy
 
 
-def _governed() -> cluster.Governed:
-    return cluster.Governed.of(attach(load_settings(), services=["kafka"]), load_whole_catalogue())
+def _governed() -> Governed:
+    return Governed.of(attach(load_settings(), services=["kafka"]), load_whole_catalogue())
 
 
 @click.command("plan")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it to a file.")
 def plan_command(out: Path | None) -> None:
-    """Say what would bring the cluster to its contracts; changes nothing."""
+    """Say what would bring the cluster to its contracts; changes nothing.
+
+    \b
+    onex topics plan --out plan.json
+    """
     found = cluster.plan(_governed())
     if out is not None:
         out.write_text(found.model_dump_json(indent=2), encoding="utf-8")
@@ -43,7 +50,12 @@ def plan_command(out: Path | None) -> None:
 def apply_command(
     plan_file: Path, allow_shorter_retention: bool, allow_delete: bool, allow_revoke: bool
 ) -> None:
-    """Take the steps of a plan, if the cluster is still as the plan saw it."""
+    """Take the steps of a plan, if the cluster is still as the plan saw it.
+
+    \b
+    onex topics apply plan.json
+    onex topics apply plan.json --allow-revoke
+    """
     try:
         agreed = Plan.model_validate_json(plan_file.read_bytes())
     except ValidationError as error:
@@ -69,7 +81,7 @@ def drift_command(as_json: bool) -> None:
         click.echo(found.model_dump_json(indent=2))
     else:
         _echo(found)
-    if found.steps or found.refusals:
+    if not found.agrees:
         raise SystemExit(1)
 
 
@@ -84,6 +96,37 @@ def review_command(as_json: bool) -> None:
     for due in found:
         click.echo(str(due))
     click.echo(f"{len(found)} to decide.")
+
+
+@click.command("subjects")
+@click.option("--json", "as_json", is_flag=True, help="Print them as JSON.")
+def subjects_command(as_json: bool) -> None:
+    """Print where the registry keeps each contract's schema: the version and id to pin."""
+    governed = _governed()
+    found = pins(governed.settings, governed.wanted.subjects or {})
+    if as_json:
+        click.echo(json.dumps([asdict(pin) for pin in found], indent=2))
+        return
+    for pin in found:
+        click.echo(f"{pin.subject}  version {pin.version}  id {pin.id}")
+
+
+@click.command("password")
+@click.argument("account")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read it from standard input.")
+def password_command(account: str, from_stdin: bool) -> None:
+    """Let an account of the policy log in with a password, which is asked for.
+
+    \b
+    onex topics password onex-node
+    printenv NODE_PASSWORD | onex topics password onex-node --stdin
+    """
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    cluster.set_account_password(_governed(), account, password)
+    click.echo(f"{account} has a new password.")
 
 
 @click.command("access")
@@ -128,4 +171,12 @@ def _echo(found: Plan) -> None:
     )
 
 
-COMMANDS = (plan_command, apply_command, drift_command, review_command, access_command)
+COMMANDS = (
+    plan_command,
+    apply_command,
+    drift_command,
+    review_command,
+    subjects_command,
+    password_command,
+    access_command,
+)

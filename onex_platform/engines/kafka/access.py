@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -14,10 +13,22 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from kafka import admin as acls
+from kafka.admin import (
+    ACL,
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ResourcePatternFilter,
+)
+from kafka.errors import SecurityDisabledError
 
 from onex_platform.engines.kafka.clients import KafkaAdmin, translated
+from onex_platform.engines.kafka.python_client import open_python_client
 
-_ANY_HOST = "*"
+ANY_HOST = "*"
+_BROKER = "broker"  # what librdkafka calls the cluster
 
 
 @dataclass(frozen=True, order=True)
@@ -30,33 +41,33 @@ class Right:
     name: str
     operation: str
     denies: bool = False
+    host: str = ANY_HOST  # where the principal connects from
 
     def __str__(self) -> str:
         verb = "may not" if self.denies else "may"
+        place = "" if self.host == ANY_HOST else f" from {self.host}"
         return (
             f"{self.principal} {verb} {self.operation} {self.resource} {self.pattern} {self.name}"
+            f"{place}"
         )
 
 
 def rights(admin: KafkaAdmin) -> set[Right] | None:
     """Every right that the cluster knows; None if it has no authoriser and lets everybody in."""
-    everything = AclBindingFilter(
-        ResourceType.ANY,
-        None,  # type: ignore[arg-type]
-        ResourcePatternType.ANY,
-        None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        AclOperation.ANY,
-        AclPermissionType.ANY,
+    # librdkafka's client answers both refusals, no authoriser and no right, with an empty list.
+    everything = ACLFilter(
+        None,
+        None,
+        ACLOperation.ANY,
+        ACLPermissionType.ANY,
+        ResourcePatternFilter(acls.ResourceType.ANY, None, ACLResourcePatternType.ANY),
     )
-    with translated(admin.settings, "list its access rules"):
+    with open_python_client(admin.settings, "list its access rules") as client:
         try:
-            found = admin.describe_acls(everything).result(timeout=_patience(admin))
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.SECURITY_DISABLED:
-                return None
-            raise
-    return {_right(binding) for binding in found}
+            found, _ = client.describe_acls(everything)
+        except SecurityDisabledError:
+            return None
+    return set(map(_right, found))
 
 
 def grant(admin: KafkaAdmin, wanted: Collection[Right]) -> None:
@@ -91,20 +102,23 @@ def _binding(right: Right) -> AclBinding:
         right.name,
         ResourcePatternType[right.pattern.upper()],
         right.principal,
-        _ANY_HOST,
+        right.host,
         AclOperation[right.operation.upper()],
         AclPermissionType.DENY if right.denies else AclPermissionType.ALLOW,
     )
 
 
-def _right(binding: AclBinding) -> Right:
+def _right(found: ACL) -> Right:
+    about = found.resource_pattern
+    kind = about.resource_type.name.lower()
     return Right(
-        binding.principal,
-        binding.restype.name.lower(),  # type: ignore[union-attr]
-        binding.resource_pattern_type.name.lower(),  # type: ignore[union-attr]
-        binding.name,
-        binding.operation.name.lower(),  # type: ignore[union-attr]
-        binding.permission_type is AclPermissionType.DENY,
+        found.principal,
+        _BROKER if kind == "cluster" else kind,
+        about.pattern_type.name.lower(),
+        about.resource_name,
+        found.operation.name.lower(),
+        found.permission_type is ACLPermissionType.DENY,
+        found.host,
     )
 
 

@@ -70,6 +70,13 @@ _HINTS = {
 }
 
 
+def naming_the_right(error: KafkaError, operation: str, topic: str | None) -> KafkaError:
+    """A refused right with what it is about: brokers name neither operation nor topic."""
+    if topic is None or error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return error
+    return KafkaError(error.code(), f"it needs the right to {operation} the topic {topic}")
+
+
 def translate(error: KafkaError, service: str, action: str, user: str | None = None) -> InfraError:
     """The platform's error; `action` completes the sentence "Kafka could not …"."""
     reason = error.str().rstrip(".")

@@ -1,27 +1,18 @@
-"""Quotas of accounts, through kafka-python: librdkafka's client has no messages for them.
-
-The broker's own command takes three seconds a call; this takes a few hundredths. What it needs of
-kafka-python is private there, so its version is pinned and only this module knows it.
-"""
+"""Quotas of accounts, for which librdkafka's client has no messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError
-from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError as PythonKafkaError
+from kafka.errors import for_code
 from kafka.protocol.admin.client_quotas import (
     AlterClientQuotasRequest,
     DescribeClientQuotasRequest,
 )
 
-from onex_platform.base.errors import InfraConnectionError
-from onex_platform.base.server_settings import reveal
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.errors import translate
+from onex_platform.engines.kafka.python_client import open_python_client
 
 _USER = "user"
 _ANY_SPECIFIED = 2  # how a request asks for every entity that has a name
@@ -32,17 +23,15 @@ Quotas = dict[str, dict[str, float]]
 
 def quotas(settings: Settings) -> Quotas:
     """The quotas of every account that has some."""
-    with _client(settings) as ask:
-        request = DescribeClientQuotasRequest(
-            components=[
-                DescribeClientQuotasRequest.ComponentData(
-                    entity_type=_USER, match_type=_ANY_SPECIFIED, match=None
-                )
-            ],
-            strict=True,
-        )
-        answer = ask(request)
-        _require_success(settings, answer.error_code, answer.error_message, "list its quotas")
+    request = DescribeClientQuotasRequest(
+        components=[
+            DescribeClientQuotasRequest.ComponentData(
+                entity_type=_USER, match_type=_ANY_SPECIFIED, match=None
+            )
+        ],
+        strict=True,
+    )
+    answer = _ask(settings, "list its quotas", request)
     return {
         entry.entity[0].entity_name: {value.key: value.value for value in entry.values}
         for entry in answer.entries or ()
@@ -64,42 +53,14 @@ def set_quotas(settings: Settings, account: str, wanted: Mapping[str, float | No
         ],
         validate_only=False,
     )
-    with _client(settings) as ask:
-        for found in ask(request).entries:
-            action = f"set quotas of {account}"
-            _require_success(settings, found.error_code, found.error_message, action)
+    _ask(settings, f"set quotas of {account}", request)
 
 
-@contextmanager
-def _client(settings: Settings) -> Iterator[Any]:
-    kafka = settings.kafka
-    security: dict[str, Any] = {"security_protocol": kafka.security_protocol}
-    if kafka.sasl_mechanism is not None:
-        security |= {
-            "sasl_mechanism": kafka.sasl_mechanism,
-            "sasl_plain_username": kafka.sasl_username,
-            "sasl_plain_password": reveal(kafka.sasl_password),
-        }
-    if kafka.ssl_ca_location is not None:
-        security["ssl_cafile"] = str(kafka.ssl_ca_location)
-    try:
-        client = KafkaAdminClient(
-            bootstrap_servers=[f"{host}:{port}" for host, port in kafka.addresses()],
-            client_id=kafka.client_id,
-            request_timeout_ms=int(kafka.request_timeout_seconds * 1000),
-            **security,
-        )
-        try:
-            yield lambda request: client._manager.run(client._manager.send, request)
-        finally:
-            client.close()
-    except PythonKafkaError as error:
-        raise InfraConnectionError(
-            f"Kafka at {kafka.bootstrap_servers} did not answer about quotas: {error}."
-        ) from error
-
-
-def _require_success(settings: Settings, code: int, message: str | None, action: str) -> None:
-    service = f"Kafka at {settings.kafka.bootstrap_servers}"
-    if code:
-        raise translate(KafkaError(code, message), service, action, settings.kafka.sasl_username)
+def _ask(settings: Settings, action: str, request: Any) -> Any:
+    """Send a request; an answer that is an error, as a whole or of an entry, is raised."""
+    with open_python_client(settings, action) as client:
+        answer = client._manager.run(client._manager.send, request)
+        for part in (answer, *(answer.entries or ())):
+            if code := getattr(part, "error_code", 0):
+                raise for_code(code)(part.error_message)
+    return answer

@@ -15,6 +15,7 @@ from onex_platform.engines.kafka.clients import (
     flush_all,
     translated,
 )
+from onex_platform.engines.kafka.errors import naming_the_right
 
 _WAIT_SECONDS = 0.1
 # What the broker says of a record, or of others that travelled with it; it will say so again.
@@ -79,7 +80,8 @@ class Sender:
             if error is None:
                 on_appended(message.timestamp()[1])
             else:
-                self._failure = self._failure or error
+                right = naming_the_right(error, "write", message.topic())
+                self._failure = self._failure or right
 
         while True:
             try:

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin, translated
+from onex_platform.engines.kafka.errors import naming_the_right
 
 TIMESTAMP_TYPE = "message.timestamp.type"
 BROKER_TIME = "LogAppendTime"
@@ -284,14 +285,17 @@ def _configs(admin: KafkaAdmin, names: Collection[str]) -> dict[str, dict[str, s
         answers = admin.describe_configs(
             [ConfigResource(ResourceType.TOPIC, name) for name in names]
         )
-        return {
-            resource.name: {
-                name: entry.value
-                for name, entry in answer.result(timeout=_patience(admin)).items()
-                if entry.value is not None
+        found = {}
+        for resource, answer in answers.items():
+            try:
+                entries = answer.result(timeout=_patience(admin))
+            except KafkaException as error:
+                right = naming_the_right(error.args[0], "describe the settings of", resource.name)
+                raise KafkaException(right) from error
+            found[resource.name] = {
+                name: entry.value for name, entry in entries.items() if entry.value is not None
             }
-            for resource, answer in answers.items()
-        }
+        return found
 
 
 def _patience(admin: KafkaAdmin) -> float:

@@ -3,7 +3,8 @@
 Topics are never created by accident, and a topic's own settings decide about time stamps and
 retention, as on a production cluster. With ONEX_STACK_KAFKA_SECURITY=sasl, clients log in with
 SCRAM, and an authoriser lets them do what they have rights for; the stack's own account, whose
-password stands in the server's folder, may do everything.
+password stands in the server's folder, may do everything. With sasl_tls they also speak TLS, and
+trust the authority in that folder. Which of it holds is decided when the data folder is formatted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from onex_platform.stack.jars import BROKER, jar_files
 from onex_platform.stack.java import find_java, java_environment
 from onex_platform.stack.ports import LOOPBACK
 from onex_platform.stack.progress import Report, silent
+from onex_platform.stack.servers.certificates import write_certificate
 from onex_platform.stack.servers.server import Server
 
 _SINGLE_NODE = {
@@ -50,7 +52,7 @@ _SINGLE_NODE = {
 
 _ADMIN = "admin"
 _MECHANISM = "SCRAM-SHA-512"
-_SECURED = {
+SECURED = {
     "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     "sasl.enabled.mechanisms": _MECHANISM,
     "sasl.mechanism.inter.broker.protocol": _MECHANISM,
@@ -59,6 +61,15 @@ _SECURED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": f"User:{_ADMIN}",
     "allow.everyone.if.no.acl.found": "false",
+}
+# Relative to the working folder, as the data folder is. The broker is a client of its own.
+_KEY, _AUTHORITY = "broker.pem", "authority.pem"
+_WITH_TLS = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_PLAINTEXT",
+    "listener.name.plaintext.ssl.keystore.type": "PEM",
+    "listener.name.plaintext.ssl.keystore.location": _KEY,
+    "listener.name.plaintext.ssl.truststore.type": "PEM",
+    "listener.name.plaintext.ssl.truststore.location": _AUTHORITY,
 }
 
 
@@ -89,6 +100,8 @@ class KafkaServer(Server):
         password = _password_file(folder)
         if password.exists():
             update |= {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": _MECHANISM}
+            if (authority := folder.path / _AUTHORITY).exists():
+                update |= {"security_protocol": "SASL_SSL", "ssl_ca_location": authority}
             if settings.kafka.sasl_username is None:
                 update["sasl_username"] = _ADMIN
                 update["sasl_password"] = SecretStr(password.read_text(encoding="utf-8"))
@@ -120,7 +133,9 @@ def _write_properties(folder: ServerFolder, data: Path, ports: tuple[int, ...]) 
         "log.dirs": data.name,
     }
     if _password_file(folder).exists():
-        properties |= _SECURED | _logins(_password_file(folder).read_text(encoding="utf-8"))
+        properties |= SECURED | _logins(_password_file(folder).read_text(encoding="utf-8"))
+        if (folder.path / _AUTHORITY).exists():
+            properties |= _WITH_TLS
     path = folder.path / "server.properties"
     path.touch(mode=0o600)
     write_atomically(path, "".join(f"{name}={value}\n" for name, value in properties.items()))
@@ -131,7 +146,12 @@ def _write_properties(folder: ServerFolder, data: Path, ports: tuple[int, ...]) 
 def _format(folder: ServerFolder, draft: Path) -> None:
     """Give the data folder its cluster id; the broker refuses to start without one."""
     extra = []
-    if folder.settings.stack.kafka_security == "sasl":
+    security = folder.settings.stack.kafka_security
+    for name in (_KEY, _AUTHORITY):
+        (folder.path / name).unlink(missing_ok=True)
+    if security == "sasl_tls":
+        write_certificate(folder.path / _KEY, folder.path / _AUTHORITY)
+    if security != "none":
         password = secrets.token_urlsafe(24)
         _password_file(folder).touch(mode=0o600)
         _password_file(folder).write_text(password, encoding="utf-8")

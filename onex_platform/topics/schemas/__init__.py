@@ -1,5 +1,11 @@
 """Schemas of topics: three formats behind one interface, samples, generation, compatibility."""
 
-from onex_platform.topics.schemas.formats import Schema, SchemaError, SchemaPair, read_schema
+from onex_platform.topics.schemas.formats import (
+    Schema,
+    SchemaError,
+    SchemaPair,
+    read_schema,
+    schema_of,
+)
 
-__all__ = ["Schema", "SchemaError", "SchemaPair", "read_schema"]
+__all__ = ["Schema", "SchemaError", "SchemaPair", "read_schema", "schema_of"]

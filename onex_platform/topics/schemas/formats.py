@@ -71,6 +71,10 @@ class Schema(ABC):
         """The same text for schemas that differ in layout only."""
         return self.text
 
+    def is_same(self, other: Schema) -> bool:
+        """Whether the other differs in layout at most."""
+        return (self.format, self.canonical()) == (other.format, other.canonical())
+
 
 @dataclass(frozen=True)
 class _WrittenInJson(Schema):
@@ -172,6 +176,12 @@ class ProtobufSchema(Schema):
         files = descriptor_pb2.FileDescriptorSet.FromString(built.stdout).file
         return next(file for file in files if file.name == "schema.proto")
 
+    def is_same(self, other: Schema) -> bool:
+        if self.text == other.text or not isinstance(other, ProtobufSchema):
+            return self.text == other.text
+        mine, theirs = (_without_places(schema._file) for schema in (self, other))
+        return bool(mine == theirs)
+
     def parse(self) -> Any:
         """The class of the file's first message, which is what a topic carries."""
         if not self._file.message_type:
@@ -202,6 +212,14 @@ class ProtobufSchema(Schema):
 
 
 _FORMATS: tuple[type[Schema], ...] = (JsonSchema, AvroSchema, ProtobufSchema)
+
+
+def schema_of(format: str, text: str) -> Schema:
+    """A schema as a registry has it."""
+    kinds = {kind.format: kind for kind in _FORMATS}
+    if format not in kinds:
+        raise SchemaError(f"has the format {format!r}; expected one of {', '.join(kinds)}")
+    return kinds[format](text)
 
 
 def read_schema(path: Path) -> Schema:
@@ -255,6 +273,14 @@ def run_buf(*arguments: str) -> subprocess.CompletedProcess[bytes]:
             "There is no `buf` to judge Protobuf schemas with.", hint="Install buf-bin."
         )
     return subprocess.run([program, *arguments], capture_output=True, check=False, timeout=60)
+
+
+def _without_places(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
+    """The file without comments and line numbers."""
+    bare = descriptor_pb2.FileDescriptorProto()
+    bare.CopyFrom(file)
+    bare.ClearField("source_code_info")
+    return bare
 
 
 def _pii(node: Any) -> str:

@@ -14,6 +14,7 @@ from onex_platform.base import faults
 from onex_platform.base.errors import InfraConnectionError
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.store import PageStore
 from onex_platform.projections import checks
@@ -25,7 +26,6 @@ from onex_platform.projections.history.state_files import THE_BEGINNING
 from onex_platform.projections.rebuild.side_table import EnumRowVerdict
 from onex_platform.projections.reconciliation import look
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broken_folds import (
     ERRORS,
     KEY,

@@ -9,8 +9,8 @@ import pytest
 from onex_platform import stack
 from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import BreakerSettings, Settings
+from onex_platform.governance.provision import create_topics
 from onex_platform.topics.catalogue import load_catalogue
-from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.events import number_id
 from onex_platform_tests.support.snapshot_registry import open_registry
 from onex_platform_tests.support.stacks import embedded_settings

@@ -197,7 +197,8 @@ EXAMPLES: Mapping[str, Example] = {
         ),
     ),
     "X002": Example(_SNAPSHOT, also=(replace(_SNAPSHOT, name=_OTHER_SNAPSHOT),)),
-    "X003": Example(_OLD),
+    # A legacy name warns of itself: that is excused here.
+    "X003": Example(_OLD, exceptions=(_exception("N006", "2099-01-01", str(_OLD.name)),)),
     "S001": Example(_EVENT, files={f"{_PAGE}/key.schema.avsc": None}),
     "S002": Example(_EVENT, files={f"{_PAGE}/value.schema.avsc": "{}"}),
     "S003": Example(
@@ -263,6 +264,11 @@ EXAMPLES: Mapping[str, Example] = {
             ),
         },
     ),
-    "E001": Example(_EVENT, {"partitions": 7}, exceptions=(_exception("R001", "2026-01-01"),)),
+    # An exception that has expired excuses nothing: another one does.
+    "E001": Example(
+        _EVENT,
+        {"partitions": 7},
+        exceptions=(_exception("R001", "2026-01-01"), _exception("R001", "2099-01-01")),
+    ),
     "E002": Example(_EVENT, exceptions=(_exception("R001", "2099-01-01"),)),
 }

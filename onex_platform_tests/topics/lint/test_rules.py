@@ -26,8 +26,6 @@ def test_an_example_breaks_its_rule_and_no_other(tmp_path: Path, rule: object) -
     id_ = getattr(rule, "id", "")
     root = write_tree(tmp_path, EXAMPLES[id_].tree(load_policy()))
     broken = {violation.rule for violation in lint(root, today=_TODAY).violations}
-    # An exception that has expired excuses nothing; a legacy twin warns of itself.
-    expected = {"E001": {"E001", "R001"}, "X003": {"X003", "N006"}}.get(id_, {id_})
-    assert broken == expected
+    assert broken == {id_}
     without = [other for other in RULES if other is not rule]
     assert id_ not in {found.rule for found in lint(root, rules=without, today=_TODAY).violations}
