@@ -24,7 +24,6 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
 from onex_platform.context import PlatformContext
-from onex_platform.deadlines.alerts import alert_of_holds
 from onex_platform.deadlines.eligibility import (
     Watch,
     evident_until,
@@ -33,7 +32,7 @@ from onex_platform.deadlines.eligibility import (
     look_in_vain,
 )
 from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
-from onex_platform.deadlines.scan_state import prune_expiries, writing
+from onex_platform.deadlines.scan_state import alert_of_holds, prune_expiries, writing
 from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE

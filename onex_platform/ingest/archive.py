@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -17,13 +18,14 @@ from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka.clients import open_consumer
 from onex_platform.engines.kafka.topic_admin import dated_by_senders
 from onex_platform.engines.postgres.database import Database, Fence
-from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
+from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount, RivalCutError
 from onex_platform.ingest.cuts.consistent_cut import (
     Cut,
     InputPartition,
     OffsetRange,
     ends_of,
     plan_cut,
+    whole_tick,
 )
 from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehearse
 from onex_platform.ingest.cuts.sizing import CutSizer
@@ -105,6 +107,25 @@ class PageArchive:
                 return TakenCut(cut, ingested.account)
             tried = cut
         return None
+
+    def close_before(self, spark: SparkSession, instant: datetime) -> int:
+        """Take cuts until the log is closed up to `instant`; how many this call took.
+
+        What is closed already is not read again, so closing the same time twice changes nothing. A
+        rival that took a cut first has done a part of the work.
+        """
+        instant = whole_tick(instant)
+        cuts = 0
+        while self.cuts.head() < instant:
+            try:
+                taken = self.take_cut(spark, datetime.now(UTC), until=instant)
+            except RivalCutError:
+                continue
+            if taken is None:  # the settling time is not over
+                time.sleep(self.settings.pipeline.poll_seconds)
+            else:
+                cuts += 1
+        return cuts
 
     def rehearse_cut(self, spark: SparkSession) -> None:
         """Take in records again that are in the log already, and drop what comes of it."""

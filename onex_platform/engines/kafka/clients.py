@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,12 +26,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from onex_platform.base.errors import InfraConnectionError, InfraTimeoutError
+from onex_platform.base.errors import InfraTimeoutError
 from onex_platform.base.resilience import shared_breaker
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
 from onex_platform.engines.kafka.broker_clock import BrokerClock, broker_clock
-from onex_platform.engines.kafka.errors import CHECK_ADDRESS, translate
+from onex_platform.engines.kafka.broker_ports import await_port
+from onex_platform.engines.kafka.errors import translate
 
 _LIBRDKAFKA = logging.getLogger("librdkafka")
 # A broker that has just begun gives no producer its id at once; the next attempt gets one, or the
@@ -361,7 +361,7 @@ def open_client(kind: type[_Client], settings: Settings, config: dict[str, Any])
     refusals: list[KafkaError] = []
     config = {**settings.kafka.client_config(), "error_cb": refusals.append, **config}
     with translated(settings, "open a connection"):
-        _await_port(settings)
+        await_port(settings)
         client = kind(settings, config)
         _await_answer(client, settings.kafka.request_timeout_seconds, refusals)
     return client
@@ -383,27 +383,3 @@ def _await_answer(client: _Client, seconds: float, refusals: Sequence[KafkaError
             is_silence = error.args[0].code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
             if not is_silence or left <= _ANSWER_SECONDS:
                 raise
-
-
-def _await_port(settings: Settings) -> None:
-    """Wait until a port is open: librdkafka would log every refused connection."""
-    deadline = time.monotonic() + settings.kafka.connect_timeout_seconds
-    while reason := _refusal(settings.kafka.addresses()):
-        if time.monotonic() > deadline:
-            raise InfraConnectionError(
-                f"Kafka at {settings.kafka.bootstrap_servers} can't be reached: {reason}.",
-                hint=CHECK_ADDRESS,
-            )
-        time.sleep(0.05)
-
-
-def _refusal(addresses: Sequence[tuple[str, int]]) -> str | None:
-    """Why no address accepts a connection; None if one does."""
-    reason = None
-    for address in addresses:
-        try:
-            with socket.create_connection(address, timeout=1):
-                return None
-        except OSError as error:
-            reason = str(error)
-    return reason
