@@ -12,9 +12,7 @@ from uuid import uuid4
 
 from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext, open_platform
-from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka.clients import open_consumer
 from onex_platform.engines.kafka.topic_admin import dated_by_senders
 from onex_platform.engines.postgres.database import Database, Fence
@@ -31,7 +29,7 @@ from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehea
 from onex_platform.ingest.cuts.sizing import CutSizer
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.inbox import waiting
-from onex_platform.ingest.inputs import input_ids, input_topics, next_offsets
+from onex_platform.ingest.inputs import input_ids, input_topics, intake_rules, next_offsets
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
@@ -209,22 +207,3 @@ def registration_log(platform: PlatformContext) -> PageLog:
 def store_url(settings: Settings) -> str:
     """Where the pages lie; unless set otherwise, in the stack's folder."""
     return settings.pages.url or str((settings.stack.folder / "pages").expanduser().resolve())
-
-
-def durations(settings: Settings) -> Durations:
-    """The windows that are granted from now on."""
-    registration = settings.registration
-    return Durations(
-        ack=timedelta(seconds=registration.ack_seconds),
-        first_liveness=timedelta(seconds=registration.first_liveness_seconds),
-        heartbeat_liveness=timedelta(seconds=registration.heartbeat_liveness_seconds),
-    )
-
-
-def intake_rules(settings: Settings, ledger_floor: datetime | None) -> IntakeRules:
-    return IntakeRules(
-        default_tenant=settings.tenant,
-        durations=durations(settings),
-        max_event_bytes=settings.registration.max_event_bytes,
-        ledger_floor=ledger_floor,
-    )
