@@ -211,7 +211,7 @@ class _Run:
         dry_run: bool,
         tenant: str | None,
     ) -> None:
-        self._archive = platform
+        self._platform = platform
         self._domain = platform.domain
         self._now = now
         self._before = before
@@ -289,7 +289,7 @@ class _Run:
         self._account.oldest = min((one for one in known if one is not None), default=None)
 
     def _transaction(self) -> AbstractContextManager[Cursor]:
-        return writing(self._archive)
+        return writing(self._platform)
 
 
 def _place(cursor: Cursor, domain: str, kind: EnumEventKind) -> OverdueKey:

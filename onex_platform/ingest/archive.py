@@ -66,9 +66,7 @@ class PageArchive:
     def of(cls, platform: PlatformContext) -> PageArchive:
         """The platform's archive; its log is begun, if that was not done before."""
         log = registration_log(platform)
-        cuts = CommittedCuts(log)
-        cuts.begin()
-        return cls(platform, log, cuts, CutSizer(platform.settings.pages.cut_events))
+        return cls(platform, log, CommittedCuts(log), CutSizer(platform.settings.pages.cut_events))
 
     @property
     def settings(self) -> Settings:
@@ -201,6 +199,7 @@ def registration_log(platform: PlatformContext) -> PageLog:
     )
     log = PageLog(address, platform.database)
     log.begin()
+    CommittedCuts(log).begin()
     return log
 
 
