@@ -41,10 +41,10 @@ from onex_platform.engines.kafka.clients import (
     produce_all,
 )
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import PageArchive, intake_rules, open_archive
+from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.cuts import cut_job
 from onex_platform.ingest.cuts.consistent_cut import Cut, plan_cut
-from onex_platform.ingest.inputs import input_topics
+from onex_platform.ingest.inputs import input_topics, intake_rules
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.profiles import PROFILES

@@ -20,7 +20,8 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import load_settings
 from onex_platform.capture.config import load_config
 from onex_platform.capture.flush.keys import DEFAULT_TENANT
-from onex_platform.capture.read.event_replay import CursorFile, Progress, Selection, Sink, replay
+from onex_platform.capture.read.event_replay import CursorFile, Progress, Sink, replay
+from onex_platform.capture.read.page_selection import Selection
 from onex_platform.capture.read.reconcile import reconcile
 from onex_platform.capture.read.sinks import FileSink, KafkaSink, StreamSink
 from onex_platform.capture.recovering import unflushed_events

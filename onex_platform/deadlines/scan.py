@@ -24,7 +24,6 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
 from onex_platform.context import PlatformContext
-from onex_platform.deadlines.alerts import alert_of_holds
 from onex_platform.deadlines.eligibility import (
     Watch,
     evident_until,
@@ -33,7 +32,7 @@ from onex_platform.deadlines.eligibility import (
     look_in_vain,
 )
 from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
-from onex_platform.deadlines.scan_state import prune_expiries, writing
+from onex_platform.deadlines.scan_state import alert_of_holds, prune_expiries, writing
 from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
@@ -212,7 +211,7 @@ class _Run:
         dry_run: bool,
         tenant: str | None,
     ) -> None:
-        self._archive = platform
+        self._platform = platform
         self._domain = platform.domain
         self._now = now
         self._before = before
@@ -290,7 +289,7 @@ class _Run:
         self._account.oldest = min((one for one in known if one is not None), default=None)
 
     def _transaction(self) -> AbstractContextManager[Cursor]:
-        return writing(self._archive)
+        return writing(self._platform)
 
 
 def _place(cursor: Cursor, domain: str, kind: EnumEventKind) -> OverdueKey:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext, open_platform
-from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka.clients import open_consumer
 from onex_platform.engines.kafka.topic_admin import dated_by_senders
 from onex_platform.engines.postgres.database import Database, Fence
-from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
+from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount, RivalCutError
 from onex_platform.ingest.cuts.consistent_cut import (
     Cut,
     InputPartition,
     OffsetRange,
     ends_of,
     plan_cut,
+    whole_tick,
 )
 from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehearse
 from onex_platform.ingest.cuts.sizing import CutSizer
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.inbox import waiting
-from onex_platform.ingest.inputs import input_ids, input_topics, next_offsets
+from onex_platform.ingest.inputs import input_ids, input_topics, intake_rules, next_offsets
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
@@ -66,9 +66,7 @@ class PageArchive:
     def of(cls, platform: PlatformContext) -> PageArchive:
         """The platform's archive; its log is begun, if that was not done before."""
         log = registration_log(platform)
-        cuts = CommittedCuts(log)
-        cuts.begin()
-        return cls(platform, log, cuts, CutSizer(platform.settings.pages.cut_events))
+        return cls(platform, log, CommittedCuts(log), CutSizer(platform.settings.pages.cut_events))
 
     @property
     def settings(self) -> Settings:
@@ -105,6 +103,25 @@ class PageArchive:
                 return TakenCut(cut, ingested.account)
             tried = cut
         return None
+
+    def close_before(self, spark: SparkSession, instant: datetime) -> int:
+        """Take cuts until the log is closed up to `instant`; how many this call took.
+
+        What is closed already is not read again, so closing the same time twice changes nothing. A
+        rival that took a cut first has done a part of the work.
+        """
+        instant = whole_tick(instant)
+        cuts = 0
+        while self.cuts.head() < instant:
+            try:
+                taken = self.take_cut(spark, datetime.now(UTC), until=instant)
+            except RivalCutError:
+                continue
+            if taken is None:  # the settling time is not over
+                time.sleep(self.settings.pipeline.poll_seconds)
+            else:
+                cuts += 1
+        return cuts
 
     def rehearse_cut(self, spark: SparkSession) -> None:
         """Take in records again that are in the log already, and drop what comes of it."""
@@ -182,28 +199,10 @@ def registration_log(platform: PlatformContext) -> PageLog:
     )
     log = PageLog(address, platform.database)
     log.begin()
+    CommittedCuts(log).begin()
     return log
 
 
 def store_url(settings: Settings) -> str:
     """Where the pages lie; unless set otherwise, in the stack's folder."""
     return settings.pages.url or str((settings.stack.folder / "pages").expanduser().resolve())
-
-
-def durations(settings: Settings) -> Durations:
-    """The windows that are granted from now on."""
-    registration = settings.registration
-    return Durations(
-        ack=timedelta(seconds=registration.ack_seconds),
-        first_liveness=timedelta(seconds=registration.first_liveness_seconds),
-        heartbeat_liveness=timedelta(seconds=registration.heartbeat_liveness_seconds),
-    )
-
-
-def intake_rules(settings: Settings, ledger_floor: datetime | None) -> IntakeRules:
-    return IntakeRules(
-        default_tenant=settings.tenant,
-        durations=durations(settings),
-        max_event_bytes=settings.registration.max_event_bytes,
-        ledger_floor=ledger_floor,
-    )

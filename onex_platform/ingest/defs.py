@@ -11,9 +11,8 @@ from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext
 from onex_platform.ingest import checks, deduplication
 from onex_platform.ingest.archive import PageArchive, registration_log
-from onex_platform.ingest.closing import close_before
+from onex_platform.ingest.cut_counts import hour_counts
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
-from onex_platform.ingest.hour_counts import hour_counts
 from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import TopicState, topic_states
 from onex_platform.ingest.observing import noted, recalled, worth_recording
@@ -98,7 +97,7 @@ def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinitio
         What is there already is not read again.
         """
         window = wiring.hours_of_run(context)
-        cuts = close_before(spark.spark_session, archive, window.end)
+        cuts = archive.close_before(spark.spark_session, window.end)
         for hour, counts in hour_counts(archive.log, window.start, window.end).items():
             context.add_asset_metadata(counts._asdict(), partition_key=wiring.hour_key(hours, hour))
         return dg.MaterializeResult(

@@ -1,8 +1,14 @@
-"""The topics that the registration log is made of: which they are, and how far each is read."""
+"""The topics that the registration log is made of: which they are, how far each is read, and the
+rules by which their events are taken in."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
+from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext
+from onex_platform.domain.deadlines import Durations
+from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka.topic_admin import topic_ids
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, TopicIds
@@ -32,3 +38,22 @@ def input_ids(platform: PlatformContext) -> TopicIds:
         read = read_topics(cursor, platform.domain)
     topics = input_topics(platform.catalogue)
     return TopicIds(read, topic_ids(platform.kafka.admin(), topics.keys()))
+
+
+def durations(settings: Settings) -> Durations:
+    """The windows that are granted from now on."""
+    registration = settings.registration
+    return Durations(
+        ack=timedelta(seconds=registration.ack_seconds),
+        first_liveness=timedelta(seconds=registration.first_liveness_seconds),
+        heartbeat_liveness=timedelta(seconds=registration.heartbeat_liveness_seconds),
+    )
+
+
+def intake_rules(settings: Settings, ledger_floor: datetime | None) -> IntakeRules:
+    return IntakeRules(
+        default_tenant=settings.tenant,
+        durations=durations(settings),
+        max_event_bytes=settings.registration.max_event_bytes,
+        ledger_floor=ledger_floor,
+    )

@@ -23,7 +23,7 @@ from onex_platform.deadlines.checks import (
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.leases import Presence
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.hour_counts import hours_closed
+from onex_platform.ingest.cut_counts import hours_closed
 from onex_platform.log.compaction.compact import GROUPS_PER_RUN, compact, plan
 from onex_platform.log.page_log import PageLog
 from onex_platform.pipeline import run_start

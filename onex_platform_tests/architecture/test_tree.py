@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 
-from onex_platform_tests.support.source_tree import PACKAGE, modules_of
+from onex_platform_tests.support.source_tree import PACKAGE, ROOT, TESTS, modules_of
 
 MOST_MODULES = 17
+MOST_LINES = 400
 # Modules of one name hold the same kind of thing, each for its station.
 SAME_KIND = frozenset({"__init__", "defs", "checks", "config", "errors"})
 REFERENCE = "onex_platform.domain.reference"
@@ -29,6 +30,15 @@ def test_no_folder_has_too_many_modules_side_by_side() -> None:
         if len(names) - 1 > MOST_MODULES  # its `__init__` is no module of its own
     }
     assert crowded == {}
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines())
+        for folder in (PACKAGE, TESTS)
+        for path in folder.rglob("*.py")
+    }
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
 
 
 def test_two_modules_share_a_name_only_if_they_hold_the_same_kind_of_thing() -> None:

@@ -119,7 +119,7 @@ def test_commands_and_queries_that_nobody_uses_are_found_on_the_broker(
 
 
 def test_dagster_reviews_on_the_first_day_of_each_quarter() -> None:
-    [schedule] = build_definitions().schedules or ()
+    [schedule] = build_definitions(load_whole_catalogue()).schedules or ()
     assert isinstance(schedule, dg.ScheduleDefinition)
     assert (schedule.cron_schedule, schedule.job_name) == ("0 6 1 1,4,7,10 *", "topic_review")
     assert schedule.default_status is dg.DefaultScheduleStatus.RUNNING

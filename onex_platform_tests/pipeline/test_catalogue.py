@@ -11,8 +11,8 @@ import dagster as dg
 import pytest
 
 from onex_platform.base.settings import Settings
-from onex_platform.deadlines.alerts import alert_of_holds
 from onex_platform.deadlines.scan import scan
+from onex_platform.deadlines.scan_state import alert_of_holds
 from onex_platform.definitions import build_definitions
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import read_to_end

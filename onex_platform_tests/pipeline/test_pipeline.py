@@ -12,7 +12,6 @@ import pytest
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.cuts.consistent_cut import whole_tick
 from onex_platform.pipeline import DrainAccount
 from onex_platform.projections.reader import ProjectionReaderRegistration
@@ -163,7 +162,7 @@ def test_a_run_folds_a_backlog_in_as_many_batches_as_it_takes(
     with open_archive(settings) as archive:
         for number in range(3):
             send(settings, [sent(Kind.NODE_INTROSPECTION, f"early-{number}")])
-            close_before(spark, archive, datetime.now(UTC))
+            archive.close_before(spark, datetime.now(UTC))
         account = drained(spark, archive)
         assert account.caught_up
         assert account.outcomes.total() == 9
@@ -181,7 +180,7 @@ def test_no_cut_ends_after_the_instant_it_was_given(
     with open_archive(pipeline_settings) as archive:
         limit = datetime.now(UTC)
         send(pipeline_settings, [sent(Kind.NODE_INTROSPECTION, "late")])
-        close_before(spark, archive, limit)
+        archive.close_before(spark, limit)
         assert archive.cuts.head() == whole_tick(limit)
         assert len(log_of(archive)) <= 1
         drained(spark, archive)

@@ -14,7 +14,6 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.backlog import measure_backlog
@@ -103,7 +102,7 @@ def test_a_marker_alone_is_passed(spark: SparkSession, pipeline_settings: Settin
         let_clock_pass(between + timedelta(milliseconds=100))
         producer.commit_transaction(_LIMIT_SECONDS)
     with open_archive(pipeline_settings) as archive:
-        close_before(spark, archive, between)
+        archive.close_before(spark, between)
         assert measure_backlog(archive.platform).records == 1
         assert drained(spark, archive).read == 0
         assert names(archive) == {"slow"}

@@ -12,7 +12,8 @@ from onex_platform.capture.captured_archive import ArchiveAddress, CapturedArchi
 from onex_platform.capture.captured_events import CapturedEvent, PageEntry
 from onex_platform.capture.flush.keys import DEFAULT_TENANT
 from onex_platform.capture.flush.page_json import info_to_attributes
-from onex_platform.capture.read.event_replay import Selection, replay
+from onex_platform.capture.read.event_replay import replay
+from onex_platform.capture.read.page_selection import Selection
 from onex_platform.capture.slots import ObjectStorage, PageIndex
 from onex_platform_tests.support.captured_pages import entry_of, events_of, page_of
 from onex_platform_tests.support.snapshotters import config_for

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from onex_platform.capture.captured_events import PageEntry
-from onex_platform.capture.read.event_replay import Selection, in_reading_order
+from onex_platform.capture.read.page_selection import Selection, in_reading_order
 from onex_platform.log.compaction.planning import worthwhile
 
 _DAY_US = 86_400_000_000

@@ -30,10 +30,10 @@ from onex_platform.engines.spark.worker import keep_large_arrays_apart
 from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.cuts import staged_rows as staging
-from onex_platform.ingest.cuts.batches import OverloadError, gathered, sliced, watched
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
 from onex_platform.ingest.cuts.shuffle import PACK, packs_of, unpacked, warnings_of
+from onex_platform.ingest.cuts.sizing import OverloadError, gathered, sliced, watched
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, buckets_of, by_bucket, to_table
 from onex_platform.ingest.numbering import enter_log

@@ -29,10 +29,10 @@ from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, lift_statement_limit, open_database
 from onex_platform.engines.postgres.staging import RowCounts, clear_staging
 from onex_platform.engines.spark.tasks import ArrowTask, spark_type
-from onex_platform.ingest.archive import durations
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
+from onex_platform.ingest.inputs import durations
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason, read_chunk
 from onex_platform.log.page_format import PageWriter
 from onex_platform.log.page_log import PageLog

@@ -28,12 +28,12 @@ from onex_platform.projections.snapshot_rows import (
     row_versions,
 )
 from onex_platform.projections.write import outbox
-from onex_platform.snapshots.audit.contents import digest_of
 from onex_platform.snapshots.audit.topic_states import (
     EnumSnapshotFault,
     Fault,
     State,
     TopicStates,
+    digest_of,
 )
 from onex_platform.snapshots.snapshot_records import published_state
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig

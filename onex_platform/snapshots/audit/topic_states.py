@@ -8,12 +8,18 @@ snapshot. So both are remembered where they differ, which they never do while on
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from onex_platform.snapshots.audit.contents import NO_SNAPSHOT
+from pydantic import ValidationError
+
+from onex_platform.domain.projection import ModelRegistrationSnapshot
+
+NO_SNAPSHOT = b""  # the digest of no row
+_DIGEST_BYTES = 16
 
 
 class EnumSnapshotFault(StrEnum):
@@ -119,3 +125,13 @@ def _kind_of(row: State | None, record: State | None) -> EnumSnapshotFault | Non
         closed = row.closed
         return EnumSnapshotFault.NOT_TOMBSTONED if closed else EnumSnapshotFault.TOMBSTONED
     return EnumSnapshotFault.OLDER if record.version < row.version else None
+
+
+def digest_of(text: bytes | str) -> bytes:
+    """Of everything but the time of publication; a text that is no snapshot equals no other."""
+    try:
+        snapshot = ModelRegistrationSnapshot.model_validate_json(text)
+    except ValidationError:
+        return NO_SNAPSHOT
+    said = snapshot.model_dump_json(exclude={"snapshot_created_at"})
+    return hashlib.blake2b(said.encode(), digest_size=_DIGEST_BYTES).digest()

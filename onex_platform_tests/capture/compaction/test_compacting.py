@@ -27,13 +27,8 @@ from onex_platform.capture.compaction.page_merging import (
     merged_page,
 )
 from onex_platform.capture.flush.keys import DEFAULT_TENANT
-from onex_platform.capture.read.event_replay import (
-    CursorFile,
-    DamagedPageError,
-    Selection,
-    in_reading_order,
-    replay,
-)
+from onex_platform.capture.read.event_replay import CursorFile, DamagedPageError, replay
+from onex_platform.capture.read.page_selection import Selection, in_reading_order
 from onex_platform.capture.read.reconcile import reconcile
 from onex_platform.capture.slots import PageQuery
 from onex_platform.capture.storage import open_storage

@@ -24,10 +24,9 @@ from onex_platform.capture.read.event_replay import (
     DamagedPageError,
     Done,
     Progress,
-    Selection,
-    in_reading_order,
     replay,
 )
+from onex_platform.capture.read.page_selection import Selection, in_reading_order
 from onex_platform.capture.read.sinks import FileSink, StreamSink
 from onex_platform.capture.recovering import unflushed_events
 from onex_platform.capture.slots import ObjectStorage

@@ -17,8 +17,8 @@ from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import RawRecord
 from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.cuts import shuffle
-from onex_platform.ingest.cuts.batches import OverloadError, sliced, watched
 from onex_platform.ingest.cuts.shuffle import packs_of, unpacked, warnings_of
+from onex_platform.ingest.cuts.sizing import OverloadError, sliced, watched
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, to_events, to_table
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform_tests.support.arrivals import (

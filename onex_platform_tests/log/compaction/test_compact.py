@@ -15,8 +15,8 @@ import pytest
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.cut_counts import hour_counts
 from onex_platform.ingest.event_schema import bucket_of
-from onex_platform.ingest.hour_counts import hour_counts
 from onex_platform.ingest.registration_pages import BEATS, EnumPageReason
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction import merge

@@ -120,7 +120,7 @@ def test_the_reader_tells_the_past_of_a_node_and_of_the_fleet(
     assert counts.keys() == set(EnumRegistrationState)
     assert Counter(counts) == Counter(row.current_state for row in open_rows)
     without = ProjectionReaderRegistration(archive.database)
-    with pytest.raises(ConfigurationError, match="no archive"):
+    with pytest.raises(ConfigurationError, match="no log"):
         without.get_entity_state_as_of(open_rows[0].entity_id, moment)
 
 
