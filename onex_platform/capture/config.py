@@ -37,6 +37,7 @@ from onex_platform.capture.flush.keys import KeyTemplate
 from onex_platform.capture.slot_config import (
     IndexConfig,
     IndexOptions,
+    SchemaRegistryConfig,
     SecondaryIndex,
     Section,
     StorageConfig,
@@ -186,6 +187,7 @@ class CaptureConfig(Section):
     compaction: CompactionConfig = CompactionConfig()
     listen: ListenConfig = ListenConfig()
     relay: RelayConfig = RelayConfig()
+    schema_registry: SchemaRegistryConfig | None = None
     durability: Literal["BUFFERED", "WAL", "STORED", "INDEXED"] | None = None
 
     @field_validator("tokens")
