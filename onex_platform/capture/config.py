@@ -7,6 +7,7 @@ environment.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -137,6 +138,12 @@ class CompactionConfig(Section):
         return MergeLimits(self.small_bytes, self.target_bytes)
 
 
+class RetentionConfig(Section):
+    """Captured pages stay for ever, unless `days` says after how many the sweep deletes them."""
+
+    days: PositiveFloat | None = None
+
+
 class TokenConfig(Section):
     """Who may write: a token stands for a tenant, and may be bound to writers by prefix."""
 
@@ -185,6 +192,7 @@ class CaptureConfig(Section):
     retry: RetryConfig = RetryConfig()
     tokens: tuple[TokenConfig, ...] = ()
     compaction: CompactionConfig = CompactionConfig()
+    retention: RetentionConfig = RetentionConfig()
     listen: ListenConfig = ListenConfig()
     relay: RelayConfig = RelayConfig()
     schema_registry: SchemaRegistryConfig | None = None
@@ -218,6 +226,13 @@ class CaptureConfig(Section):
                 "retry.first_seconds",
                 self.retry.max_seconds,
                 "retry.max_seconds",
+            ),
+            (
+                self.retention.days or 0,
+                "retention.days",
+                # An entry that expires first would leave its object behind for ever.
+                self.index.config.ttl_days or math.inf,
+                "index.config.ttl_days",
             ),
         ):
             if small > large:

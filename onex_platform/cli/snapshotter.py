@@ -123,13 +123,22 @@ def compact_command(path: Path, dry_run: bool, limit: int) -> None:
     help="Delete at most so many pages.",
 )
 def sweep_command(path: Path, dry_run: bool, limit: int) -> None:
-    """Delete captured pages that were replaced longer ago than the grace period."""
-    from onex_platform.capture.compaction.compacting import sweep
+    """Delete captured pages that were replaced longer ago than the grace period, and those that
+    are older than retention.days, where that is set.
 
+    \b
+    onex snapshotter sweep --config snapshotter.yaml --dry-run
+    """
+    from onex_platform.capture.compaction.compacting import sweep
+    from onex_platform.capture.compaction.page_expiry import expire
+
+    now = datetime.now(UTC)
     with _archive(path) as archive:
-        swept = sweep(archive, datetime.now(UTC), limit, dry_run=dry_run)
+        replaced = sweep(archive, now, limit, dry_run=dry_run)
+        expired = expire(archive, now, limit, dry_run=dry_run)
     verb = "would delete" if dry_run else "deleted"
-    click.echo(f"{verb} {swept.pages} replaced pages, {swept.bytes} bytes")
+    for kind, swept in (("replaced", replaced), ("expired", expired)):
+        click.echo(f"{verb} {swept.pages} {kind} pages, {swept.bytes} bytes")
 
 
 @command.command("verify")

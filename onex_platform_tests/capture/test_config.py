@@ -101,6 +101,9 @@ def test_001s_word_for_the_cheaper_log_is_taken_and_answers_buffered() -> None:
         ("storage.config.base_path", None, "storage.config.base_path is needed by filesystem"),
         ("index.interface", "document_query", "postgres has the interface timeseries_basic"),
         ("index.config.table", "pages", "index.config.table means nothing to postgres"),
+        ("index.key_pattern", "{writer_id}", "index.key_pattern: this key is not known"),
+        ("index.config.ttl_days", 90, "retention.days .365. is above index.config.ttl_days .90."),
+        ("retention.days", 0, "retention.days"),
         ("listen.tls_key", "key.pem", "go together"),
         ("schema_registry", {"url": "registry:8081"}, "schema_registry.url"),
         ("schema_registry", {"url": "http://r", "username": "u"}, "password go together"),
@@ -116,6 +119,8 @@ def test_a_fault_is_one_sentence_that_names_the_key(place: str, value: Any, word
     for section in sections:
         inner = inner.setdefault(section, {})
     inner[last] = value
+    if last == "ttl_days":
+        values["retention"] = {"days": 365}
     with pytest.raises(ConfigurationError, match=words):
         parse_config(values, {})
 
