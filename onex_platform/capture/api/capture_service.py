@@ -351,7 +351,12 @@ def build_server(instance: Instance, config: CaptureConfig) -> tuple[grpc.aio.Se
     name = messages.DESCRIPTOR.services_by_name["PubSubBasicInterface"].full_name
     checks = health.HealthServicer()
     add_HealthServicer_to_server(checks, server)
-    instance.on_health(lambda up: checks.set(name, _serving(health_pb2, up)))
+
+    async def tell(up: bool) -> None:
+        for service in ("", name):  # probes that name none mean the whole server
+            await checks.set(service, _serving(health_pb2, up))
+
+    instance.on_health(tell)
     reflection.enable_server_reflection(
         (name, "grpc.health.v1.Health", reflection.SERVICE_NAME), server
     )
