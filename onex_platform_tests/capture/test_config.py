@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from pydantic import SecretStr
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.capture.captured_events import Durability
@@ -64,10 +66,32 @@ _INTRODUCTION: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ["development", "production", "large_scale"])
-def test_001s_examples_are_taken(name: str) -> None:
-    config = load_config(_EXAMPLES / f"{name}.yaml", _MINIO)
-    assert config.plugin == "snapshotter"
+def _stated(values: dict[str, Any], config: Any, place: str = "") -> None:
+    """Require that every key of a file is a part of the configuration, with its value."""
+    for name, value in values.items():
+        key = name.removesuffix("_env")
+        found = getattr(config, key)
+        if isinstance(value, dict):
+            _stated(value, found, f"{place}{name}.")
+            continue
+        if isinstance(found, SecretStr):
+            found = found.get_secret_value()
+        assert found == (_MINIO[value] if name.endswith("_env") else value), f"{place}{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "backends"),
+    [
+        ("development", ("filesystem", "memstore")),
+        ("production", ("minio", "redis")),
+        ("large_scale", ("s3", "clickhouse")),
+    ],
+)
+def test_every_key_of_001s_examples_is_taken(name: str, backends: tuple[str, str]) -> None:
+    path = _EXAMPLES / f"{name}.yaml"
+    config = load_config(path, _MINIO)
+    _stated(yaml.safe_load(path.read_text()), config)
+    assert (config.storage.backend, config.index.backend) == backends
 
 
 def test_secrets_come_from_the_environment_and_are_not_shown() -> None:
