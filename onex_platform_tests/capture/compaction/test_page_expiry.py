@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +34,7 @@ def _page(writer: str, first: int, last: int, day: int) -> list[CapturedEvent]:
     ]
 
 
-def _archive(folder: Path, **sections: object) -> CapturedArchive:
+def _archive(folder: Path, **sections: Any) -> CapturedArchive:
     with archive_address(folder, **sections).open() as archive:
         return archive
 
