@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import signal
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.servers
 _NODES = 20
 _CAPTURED, _DIRECT = "captured", "direct"
+_LEAVING, _LATE = 5, 3  # how many leave, and how many don't acknowledge
 _processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload([__name__, "onex_platform_tests.support.snapshotter_process"])
 
 
 def _stages(fleet: str) -> list[list[KafkaRecord]]:
@@ -47,9 +50,9 @@ def _stages(fleet: str) -> list[list[KafkaRecord]]:
         joining += [sent(Kind.NODE_HEARTBEAT, node, uptime_seconds=1.5) for _ in range(3)]
     return [
         joining,
-        [sent(Kind.NODE_ACK, node) for node in nodes[:-3]],
+        [sent(Kind.NODE_ACK, node) for node in nodes[:-_LATE]],
         [sent(Kind.NODE_HEARTBEAT, node) for node in nodes],
-        [sent(Kind.NODE_SHUTDOWN, node) for node in nodes[:5]],
+        [sent(Kind.NODE_SHUTDOWN, node) for node in nodes[:_LEAVING]],
     ]
 
 
@@ -121,6 +124,7 @@ def test_a_fleet_whose_relay_is_killed_at_each_effect_is_as_it_would_be_over_kaf
             _killed_and_restarted(pipeline_settings, tmp_path / "snapshotter", captured, point)
             send(pipeline_settings, direct)
             drain(spark, archive, linger_seconds=0.2)
-            assert len(_states(archive, _DIRECT)) == _NODES
             assert _states(archive, _CAPTURED) == _states(archive, _DIRECT), point
-        assert len({*_states(archive, _DIRECT).values()}) == 3
+            assert len(_states(archive, _DIRECT)) in (_NODES, _NODES - _LEAVING)
+        states = Counter(_states(archive, _DIRECT).values())
+        assert states == {"active, v2": _NODES - _LEAVING - _LATE, "awaiting_ack, v1": _LATE}
