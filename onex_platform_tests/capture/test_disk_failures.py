@@ -124,6 +124,21 @@ def test_a_full_disk_delays_the_queue_of_the_index_and_nothing_is_stuck(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("text", ["", '{"instance": "te', "\0" * 100])
+def test_an_owners_file_that_was_cut_short_does_not_keep_the_log_from_being_recovered(
+    tmp_path: Path, text: str
+) -> None:
+    async def scenario() -> None:
+        config = config_for(tmp_path)
+        async with snapshotter(config, tmp_path) as running, running.client() as client:
+            await client.publish(client.event("w", b"x"))
+        (config.wal.folder / "owner").write_text(text)
+        async with snapshotter(config, tmp_path) as running, running.client() as client:
+            assert (await client.publish(client.event("w", b"y"))).sequence == 2
+
+    asyncio.run(scenario())
+
+
 def test_a_flipped_byte_of_the_log_costs_one_event_and_is_kept_for_inspection(
     tmp_path: Path,
 ) -> None:
