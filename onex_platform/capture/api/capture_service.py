@@ -47,7 +47,7 @@ _STATUS = {
     DrainingError: grpc.StatusCode.UNAVAILABLE,
 }
 _LATER = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
-_LEVELS = frozenset(Durability)
+_LEVELS = {level.value: level for level in Durability}
 
 
 class _Entry:
@@ -310,10 +310,10 @@ class _Session:
 
 
 def _level(value: int) -> Durability:
-    if value not in _LEVELS:
+    if (level := _LEVELS.get(value)) is None:
         names = ", ".join(level.name for level in Durability if level)
         raise InvalidRequestError(f"durability is {value}; it must be one of {names}.")
-    return Durability(value)
+    return level
 
 
 def _code(error: OnexError) -> grpc.StatusCode:
