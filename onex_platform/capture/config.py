@@ -19,6 +19,7 @@ import yaml
 from pydantic import (
     BeforeValidator,
     Field,
+    FilePath,
     PositiveFloat,
     PositiveInt,
     SecretStr,
@@ -147,7 +148,7 @@ class RetentionConfig(Section):
 class TokenConfig(Section):
     """Who may write: a token stands for a tenant, and may be bound to writers by prefix."""
 
-    token: SecretStr
+    token: SecretStr = Field(min_length=1)
     tenant: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}$")
     writers: tuple[str, ...] = ("",)
 
@@ -166,9 +167,9 @@ class ListenConfig(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=50051, ge=0, le=65535)
     http_port: int = Field(default=9464, ge=0, le=65535)
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = None
+    tls_client_ca: FilePath | None = None
     keepalive_seconds: PositiveFloat = 30
 
 
@@ -239,6 +240,8 @@ class CaptureConfig(Section):
                 raise ValueError(f"{what_small} ({small:g}) is above {what_large} ({large:g})")
         if (self.listen.tls_certificate is None) != (self.listen.tls_key is None):
             raise ValueError("listen.tls_certificate and listen.tls_key go together")
+        if self.listen.tls_client_ca is not None and self.listen.tls_certificate is None:
+            raise ValueError("listen.tls_client_ca asks for listen.tls_certificate as well")
         if self.wal.mode == "checkpoint" and self.durability == "WAL":
             raise ValueError("durability WAL is not to be had with wal: checkpoint")
         return self
