@@ -59,6 +59,8 @@ _POINTS = {
         ("capture.replace_pages", "capture", "A merged page takes the place of the old ones."),
         ("capture.rebuild_index", "capture", "Reconciliation enters pages that no index names."),
         ("capture.remove_page", "capture", "Reconciliation deletes a file that no index needs."),
+        ("capture.set_mode", "capture", "A page schema's compatibility mode is set."),
+        ("capture.register_schema", "capture", "The schema of pages is registered."),
         ("relay.send", "capture", "Captured registration events are sent to Kafka."),
         ("relay.advance", "capture", "The relay notes how far it has sent."),
         ("reduce.hand_over", "projections", "Tasks stage what they folded."),

@@ -7,6 +7,7 @@ environment.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -18,6 +19,7 @@ import yaml
 from pydantic import (
     BeforeValidator,
     Field,
+    FilePath,
     PositiveFloat,
     PositiveInt,
     SecretStr,
@@ -37,6 +39,7 @@ from onex_platform.capture.flush.keys import KeyTemplate
 from onex_platform.capture.slot_config import (
     IndexConfig,
     IndexOptions,
+    SchemaRegistryConfig,
     SecondaryIndex,
     Section,
     StorageConfig,
@@ -136,10 +139,16 @@ class CompactionConfig(Section):
         return MergeLimits(self.small_bytes, self.target_bytes)
 
 
+class RetentionConfig(Section):
+    """Captured pages stay for ever, unless `days` says after how many the sweep deletes them."""
+
+    days: PositiveFloat | None = None
+
+
 class TokenConfig(Section):
     """Who may write: a token stands for a tenant, and may be bound to writers by prefix."""
 
-    token: SecretStr
+    token: SecretStr = Field(min_length=1)
     tenant: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}$")
     writers: tuple[str, ...] = ("",)
 
@@ -158,9 +167,9 @@ class ListenConfig(Section):
     host: str = "127.0.0.1"
     port: int = Field(default=50051, ge=0, le=65535)
     http_port: int = Field(default=9464, ge=0, le=65535)
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
+    tls_certificate: FilePath | None = None
+    tls_key: FilePath | None = None
+    tls_client_ca: FilePath | None = None
     keepalive_seconds: PositiveFloat = 30
 
 
@@ -184,8 +193,10 @@ class CaptureConfig(Section):
     retry: RetryConfig = RetryConfig()
     tokens: tuple[TokenConfig, ...] = ()
     compaction: CompactionConfig = CompactionConfig()
+    retention: RetentionConfig = RetentionConfig()
     listen: ListenConfig = ListenConfig()
     relay: RelayConfig = RelayConfig()
+    schema_registry: SchemaRegistryConfig | None = None
     durability: Literal["BUFFERED", "WAL", "STORED", "INDEXED"] | None = None
 
     @field_validator("tokens")
@@ -217,11 +228,20 @@ class CaptureConfig(Section):
                 self.retry.max_seconds,
                 "retry.max_seconds",
             ),
+            (
+                self.retention.days or 0,
+                "retention.days",
+                # An entry that expires first would leave its object behind for ever.
+                self.index.config.ttl_days or math.inf,
+                "index.config.ttl_days",
+            ),
         ):
             if small > large:
                 raise ValueError(f"{what_small} ({small:g}) is above {what_large} ({large:g})")
         if (self.listen.tls_certificate is None) != (self.listen.tls_key is None):
             raise ValueError("listen.tls_certificate and listen.tls_key go together")
+        if self.listen.tls_client_ca is not None and self.listen.tls_certificate is None:
+            raise ValueError("listen.tls_client_ca asks for listen.tls_certificate as well")
         if self.wal.mode == "checkpoint" and self.durability == "WAL":
             raise ValueError("durability WAL is not to be had with wal: checkpoint")
         return self

@@ -25,6 +25,7 @@ from onex_platform.capture.compaction.compacting import (
     plan,
     sweep,
 )
+from onex_platform.capture.compaction.page_expiry import expire
 from onex_platform.capture.config import load_config
 from onex_platform.capture.read.page_proof import Waiting, prove_pages
 from onex_platform.engines.postgres.database import Database, open_database
@@ -182,10 +183,22 @@ def sweep_replaced_captures(
     context.add_output_metadata(swept._asdict())
 
 
+@dg.op(pool=wiring.MAINTENANCE_POOL)
+def expire_captures(
+    context: dg.OpExecutionContext, config: CapturedSweep, settings: dg.ResourceParam[Settings]
+) -> None:
+    """Delete captured pages that are older than `retention.days`, where that is set."""
+    with _archive(settings) as archive:
+        gone = expire(archive, datetime.now(UTC), config.most_pages, dry_run=config.dry_run)
+    context.add_output_metadata(gone._asdict())
+
+
 @dg.job
 def sweep_captured_pages() -> None:
-    """Delete what compaction has replaced, once no reader can need it any more."""
+    """Delete what compaction has replaced, once no reader can need it any more, and what is older
+    than it has to be kept."""
     sweep_replaced_captures()
+    expire_captures()
 
 
 @dg.sensor(

@@ -1,11 +1,13 @@
-"""001's two slots in the configuration: which store, which index, and what each understands."""
+"""What a snapshotter leans on: 001's two slots, which store and which index, with what each
+understands; and a schema registry, if one is to know the pages."""
 
 from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, SecretStr, model_validator
 
+from onex_platform.base.settings import SchemasSettings
 from onex_platform.capture.flush.keys import DEFAULT_TEMPLATE
 
 # Which options a backend understands; the others are refused by name.
@@ -135,3 +137,24 @@ class IndexConfig(Section):
             "index", self.backend, self.config, _INDEX_OPTIONS[self.backend] | {"secondary"}
         )
         return self
+
+
+class SchemaRegistryConfig(Section):
+    """A Confluent-compatible registry that is told what pages look like. Archives whose pages may
+    come from different releases have different subjects."""
+
+    url: str = Field(pattern=r"^https?://[^\s/@]+(/\S*)?$")
+    subject: str = Field(default="prism.snapshotter.EventPage", pattern=r"^[\w.\-]{1,200}$")
+    username: str | None = None
+    password: SecretStr | None = None
+    timeout_seconds: PositiveFloat = 10
+
+    @model_validator(mode="after")
+    def _login_is_whole(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("schema_registry.username and schema_registry.password go together")
+        return self
+
+    def schemas_settings(self) -> SchemasSettings:
+        """The same in the words of the registry's client."""
+        return SchemasSettings.model_validate(self.model_dump(exclude={"subject"}))

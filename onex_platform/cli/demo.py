@@ -24,6 +24,7 @@ from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import DrainAccount, ServiceAccount, serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import ReplayProof, live_equals_replay
+from onex_platform.simulate.captured_writer import CaptureSight, watch_capture
 from onex_platform.simulate.kafka_player import PlayReport, play_to_kafka
 from onex_platform.simulate.plan import DEFAULT_SEED, FleetPlan, plan_for
 from onex_platform.simulate.profiles import PROFILES
@@ -59,10 +60,12 @@ _LINGER = 0.5
 @click.option("--seed", type=int, default=DEFAULT_SEED, show_default=True)
 def command(nodes: int, seconds: int, seed: int) -> None:
     """Play a simulated fleet through Kafka, pages, projections and snapshots, and prove the result.
+    Then capture a writer's events, kill the snapshotter meanwhile, and replay them.
 
-    The exit code is 1 if a record was lost, if the live rows are not what the log says, or if the
-    snapshot topic does not say what the rows say. Servers that run already are used and left
-    running; those started here are stopped again.
+    The exit code is 1 if a record was lost, if the live rows are not what the log says, if the
+    snapshot topic does not say what the rows say, or if the replay is not what the writer was
+    promised. Servers that run already are used and left running; those started here are stopped
+    again.
     """
     settings = load_settings()
     plan = plan_for(
@@ -77,8 +80,10 @@ def command(nodes: int, seconds: int, seed: int) -> None:
         _prepare_database(attached)
         played, received = play_fleet(attached, plan)
         registry = run_pipeline(attached)
-    complete = show(played, received)
-    sys.exit(0 if show_registry(registry) and complete else 1)
+    _say("Capturing a writer's events, and killing the snapshotter meanwhile")
+    captured = watch_capture()
+    verdicts = [show(played, received), show_registry(registry), show_capture(captured)]
+    sys.exit(0 if all(verdicts) else 1)
 
 
 def play_fleet(settings: Settings, plan: FleetPlan) -> tuple[PlayReport, Counter[str]]:
@@ -155,8 +160,7 @@ def show(played: PlayReport, received: Counter[str]) -> bool:
     console.print(_lives_table(played))
     complete = played.is_complete and received == played.acknowledged
     counts = f"{played.summary.records} records produced, {received.total()} consumed"
-    verdict, style = ("equal", "green") if complete else ("not equal", "red")
-    console.print(f"{counts}: {verdict}, topic by topic.", style=f"bold {style}")
+    _print_verdict(console, counts, complete, ", topic by topic")
     return complete
 
 
@@ -173,9 +177,28 @@ def show_registry(report: RegistryReport) -> bool:
         (f"Snapshot topic and {topic.rows} rows", topic.equal == topic.rows and not topic.faults),
     ]
     for subject, holds in verdicts:
-        verdict, style = ("equal", "green") if holds else ("not equal", "red")
-        console.print(f"{subject}: {verdict}.", style=f"bold {style}")
+        _print_verdict(console, subject, holds)
     return all(holds for _, holds in verdicts) and all(s.is_as_expected for s in report.lives)
+
+
+def show_capture(sight: CaptureSight) -> bool:
+    """Print what became of a writer's events; whether the replay is what it was promised."""
+    console = Console()
+    moments = {
+        "acknowledged, then SIGKILL": sight.acknowledged_before,
+        "recovered from its log": sight.recovered,
+        "acknowledged in the end": sight.acknowledged,
+        "replayed from its pages": sight.replayed,
+    }
+    console.print(_counts_table("what happened", "A captured writer", moments))
+    subject = f"{sight.acknowledged} captured events and their replay"
+    _print_verdict(console, subject, sight.is_equal)
+    return sight.is_equal
+
+
+def _print_verdict(console: Console, subject: str, holds: bool, detail: str = "") -> None:
+    verdict, style = ("equal", "green") if holds else ("not equal", "red")
+    console.print(f"{subject}: {verdict}{detail}.", style=f"bold {style}")
 
 
 def _counts_table(name: str, title: str, counts: Mapping[Any, int]) -> Table:

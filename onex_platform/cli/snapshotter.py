@@ -45,6 +45,7 @@ def serve_command(path: Path) -> None:
     from onex_platform.capture.config import load_config
 
     config = load_config(path)
+    _register_schemas(config)
     with open_archive(config) as archive, _relay(config) as relay:
         _probe(archive.storage, config)
         run(
@@ -67,6 +68,8 @@ def check_command(path: Path) -> None:
     click.echo(f"pages     {config.page.format}, {config.page.compression}, {config.page_bytes} B")
     click.echo(f"storage   {config.storage.backend}")
     click.echo(f"index     {config.index.backend}, {config.index.mode}")
+    registry = config.schema_registry
+    click.echo(f"schemas   {registry.url if registry else '-'}")
     click.echo(f"answers   {config.default_durability.name}")
     click.echo(f"tenants   {', '.join(sorted({token.tenant for token in config.tokens})) or '-'}")
 
@@ -120,13 +123,22 @@ def compact_command(path: Path, dry_run: bool, limit: int) -> None:
     help="Delete at most so many pages.",
 )
 def sweep_command(path: Path, dry_run: bool, limit: int) -> None:
-    """Delete captured pages that were replaced longer ago than the grace period."""
-    from onex_platform.capture.compaction.compacting import sweep
+    """Delete captured pages that were replaced longer ago than the grace period, and those that
+    are older than retention.days, where that is set.
 
+    \b
+    onex snapshotter sweep --config snapshotter.yaml --dry-run
+    """
+    from onex_platform.capture.compaction.compacting import sweep
+    from onex_platform.capture.compaction.page_expiry import expire
+
+    now = datetime.now(UTC)
     with _archive(path) as archive:
-        swept = sweep(archive, datetime.now(UTC), limit, dry_run=dry_run)
+        replaced = sweep(archive, now, limit, dry_run=dry_run)
+        expired = expire(archive, now, limit, dry_run=dry_run)
     verb = "would delete" if dry_run else "deleted"
-    click.echo(f"{verb} {swept.pages} replaced pages, {swept.bytes} bytes")
+    for kind, swept in (("replaced", replaced), ("expired", expired)):
+        click.echo(f"{verb} {swept.pages} {kind} pages, {swept.bytes} bytes")
 
 
 @command.command("verify")
@@ -225,6 +237,25 @@ def replica_of(archive: CapturedArchive, url: str | None) -> ObjectStorage:
     from onex_platform.log.store import PageStore
 
     return ObjectStore("replica", PageStore(url))
+
+
+def _register_schemas(config: CaptureConfig) -> None:
+    """Tell the registry what pages look like. One that is down is asked again later: a registry
+    must not cost events."""
+    if config.schema_registry is None:
+        return
+    from onex_platform.base.settings import load_settings
+    from onex_platform.capture.codecs import page_schemas, schema_registration
+    from onex_platform.capture.flush.retrying import RETRIED, Backoff
+
+    registry = schema_registration.open_registry(config.schema_registry, load_settings())
+    schemas = page_schemas.archive_schemas(config.schema_registry.subject, config.page.format)
+    try:
+        schema_registration.register_schemas(registry, schemas)
+    except RETRIED as error:
+        click.echo(f"warning: {error.message} It is asked again later.", err=True)
+        backoff = Backoff(config.retry.first_seconds, config.retry.max_seconds)
+        schema_registration.keep_registering(registry, schemas, backoff)
 
 
 def _probe(storage: ObjectStorage, config: CaptureConfig) -> None:

@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -110,14 +111,28 @@ class SchemaRegistry:
             if error.code == HTTPStatus.NOT_FOUND and "missing" in on:
                 return on["missing"]
             reason = error.read().decode(errors="replace")[:500]
-            kind = RefusedSchemaError if error.code == HTTPStatus.CONFLICT else InfraError
-            raise kind(
+            raise _kind_of(error.code)(
                 f"The schema registry at {self._url} refused {method} {path}: {reason}."
             ) from None
-        except (URLError, TimeoutError) as error:
+        except ValueError:
+            raise InfraError(
+                f"{self._url} is no schema registry: it answers {path} with something that is not"
+                " JSON.",
+                hint=_HINT,
+            ) from None
+        except (OSError, HTTPException) as error:
             raise InfraConnectionError(
                 f"The schema registry at {self._url} can't be reached: {error}.", hint=_HINT
             ) from error
+
+
+def _kind_of(code: int) -> type[InfraError]:
+    """A registry that fails may work the next time; one that says no will say it again."""
+    if code == HTTPStatus.CONFLICT:
+        return RefusedSchemaError
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return InfraConnectionError
+    return InfraError
 
 
 def _quoted(subject: str) -> str:

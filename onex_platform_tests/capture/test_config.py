@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from pydantic import SecretStr
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.capture.captured_events import Durability
@@ -64,10 +66,32 @@ _INTRODUCTION: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", ["development", "production", "large_scale"])
-def test_001s_examples_are_taken(name: str) -> None:
-    config = load_config(_EXAMPLES / f"{name}.yaml", _MINIO)
-    assert config.plugin == "snapshotter"
+def _stated(values: dict[str, Any], config: Any, place: str = "") -> None:
+    """Require that every key of a file is a part of the configuration, with its value."""
+    for name, value in values.items():
+        key = name.removesuffix("_env")
+        found = getattr(config, key)
+        if isinstance(value, dict):
+            _stated(value, found, f"{place}{name}.")
+            continue
+        if isinstance(found, SecretStr):
+            found = found.get_secret_value()
+        assert found == (_MINIO[value] if name.endswith("_env") else value), f"{place}{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "backends"),
+    [
+        ("development", ("filesystem", "memstore")),
+        ("production", ("minio", "redis")),
+        ("large_scale", ("s3", "clickhouse")),
+    ],
+)
+def test_every_key_of_001s_examples_is_taken(name: str, backends: tuple[str, str]) -> None:
+    path = _EXAMPLES / f"{name}.yaml"
+    config = load_config(path, _MINIO)
+    _stated(yaml.safe_load(path.read_text()), config)
+    assert (config.storage.backend, config.index.backend) == backends
 
 
 def test_secrets_come_from_the_environment_and_are_not_shown() -> None:
@@ -101,7 +125,18 @@ def test_001s_word_for_the_cheaper_log_is_taken_and_answers_buffered() -> None:
         ("storage.config.base_path", None, "storage.config.base_path is needed by filesystem"),
         ("index.interface", "document_query", "postgres has the interface timeseries_basic"),
         ("index.config.table", "pages", "index.config.table means nothing to postgres"),
-        ("listen.tls_key", "key.pem", "go together"),
+        ("index.key_pattern", "{writer_id}", "index.key_pattern: this key is not known"),
+        ("index.config.ttl_days", 90, "retention.days .365. is above index.config.ttl_days .90."),
+        ("retention.days", 0, "retention.days"),
+        ("listen.tls_key", __file__, "go together"),
+        ("listen.tls_key", "nowhere.pem", "listen.tls_key: Path does not point to a file"),
+        ("listen.tls_client_ca", __file__, "asks for listen.tls_certificate"),
+        ("tokens", [{"token": "", "tenant": "a"}], "tokens.0.token"),
+        ("tokens", [{"token": "x", "tenant": "../a"}], "tokens.0.tenant"),
+        ("tokens", [{"token": "x", "tenant": "a"}] * 2, "same token stands there twice"),
+        ("schema_registry", {"url": "registry:8081"}, "schema_registry.url"),
+        ("schema_registry", {"url": "http://r", "username": "u"}, "password go together"),
+        ("schema_registry", {"url": "http://r", "mode": "NONE"}, "schema_registry.mode: this key"),
         ("version", "v2.0", "version"),
         ("durability", "FOREVER", "durability"),
     ],
@@ -113,6 +148,8 @@ def test_a_fault_is_one_sentence_that_names_the_key(place: str, value: Any, word
     for section in sections:
         inner = inner.setdefault(section, {})
     inner[last] = value
+    if last == "ttl_days":
+        values["retention"] = {"days": 365}
     with pytest.raises(ConfigurationError, match=words):
         parse_config(values, {})
 

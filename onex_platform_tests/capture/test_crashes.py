@@ -23,12 +23,15 @@ def test_each_round_ends_with_every_promise_kept(block: int, tmp_path: Path) -> 
 
 def test_the_rounds_reach_every_point_of_every_effect_in_the_code() -> None:
     named = {point.name for point in faults.points() if point.station == "capture"}
-    # Reconciliation and compaction are commands of their own; their tests interrupt them.
+    # Reconciliation and compaction are commands of their own, and schemas are registered before
+    # anything is captured; their tests interrupt them.
     assert named == {
         *EFFECTS,
         "capture.rebuild_index",
         "capture.remove_page",
         "capture.write_merged",
         "capture.replace_pages",
+        "capture.set_mode",
+        "capture.register_schema",
     }
     assert {POINTS[seed % len(POINTS)] for seed in range(_ROUNDS)} == set(POINTS)

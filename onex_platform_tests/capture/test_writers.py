@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +27,7 @@ def test_each_id_gets_one_sequence_and_sequences_have_no_gap(asked: list[tuple[i
     writers = _writers()
     first: dict[str, int] = {}
     for writer, number in asked:
-        event = replace(_EVENT, writer_id=f"w{writer}", event_id=f"{writer}-{number}")
+        event = _EVENT._replace(writer_id=f"w{writer}", event_id=f"{writer}-{number}")
         admission = writers.admit(event, 0.0)
         assert admission.duplicate == (event.event_id in first)
         assert first.setdefault(event.event_id, admission.sequence) == admission.sequence
@@ -40,25 +38,25 @@ def test_each_id_gets_one_sequence_and_sequences_have_no_gap(asked: list[tuple[i
 
 def test_a_known_id_with_other_bytes_or_attributes_is_a_conflict() -> None:
     writers = _writers()
-    writers.admit(replace(_EVENT, event_id="id"), 0.0)
+    writers.admit(_EVENT._replace(event_id="id"), 0.0)
     for other in ({"payload": b"other"}, {"attributes": {"a": "c"}}):
         with pytest.raises(ConflictError, match="event_id 'id'"):
-            writers.admit(replace(_EVENT, event_id="id", **other), 0.0)
+            writers.admit(_EVENT._replace(event_id="id", **other), 0.0)
 
 
 def test_a_producer_must_not_leave_a_number_out() -> None:
     writers = _writers()
-    first = replace(_EVENT, producer_id="p", producer_sequence=1)
+    first = _EVENT._replace(producer_id="p", producer_sequence=1)
     assert not writers.admit(first, 0.0).duplicate
     assert writers.admit(first, 0.0).duplicate
     with pytest.raises(SequenceGapError) as caught:
-        writers.admit(replace(first, producer_sequence=3), 0.0)
+        writers.admit(first._replace(producer_sequence=3), 0.0)
     assert caught.value.expected == 2
 
 
 def test_a_withdrawn_admission_is_as_if_it_had_not_been() -> None:
     writers = _writers()
-    event = replace(_EVENT, event_id="id", producer_id="p", producer_sequence=1)
+    event = _EVENT._replace(event_id="id", producer_id="p", producer_sequence=1)
     admission = writers.admit(event, 0.0)
     writers.withdraw(event, admission.sequence)
     again = writers.admit(event, 0.0)
@@ -68,7 +66,7 @@ def test_a_withdrawn_admission_is_as_if_it_had_not_been() -> None:
 def test_ids_are_forgotten_by_age_and_by_count() -> None:
     writers = _writers(max_count=2, max_age=10.0)
     for number in range(3):
-        writers.admit(replace(_EVENT, event_id=f"{number}"), float(number))
+        writers.admit(_EVENT._replace(event_id=f"{number}"), float(number))
     writers.ids.prune(3.0)
     assert len(writers.ids) == 2
     writers.ids.prune(12.5)
@@ -78,7 +76,7 @@ def test_ids_are_forgotten_by_age_and_by_count() -> None:
 def test_a_writer_remembers_a_bounded_number_of_producers() -> None:
     writers = _writers(max_count=10_000)
     for number in range(MOST_PRODUCERS + 5):
-        writers.admit(replace(_EVENT, producer_id=f"p{number}", producer_sequence=1), 0.0)
+        writers.admit(_EVENT._replace(producer_id=f"p{number}", producer_sequence=1), 0.0)
     producers = writers["t", "w"].producers
     assert len(producers) == MOST_PRODUCERS
     assert "p0" not in producers

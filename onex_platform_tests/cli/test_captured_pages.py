@@ -138,6 +138,12 @@ def test_small_pages_are_merged_and_swept(
     after = run("replay", "--config", config).stdout
     assert sorted(after.splitlines()) == sorted(before.splitlines())
     assert maintain("verify", "--config", config).exit_code == 0
+    assert "deleted 0 expired" in maintain("sweep", "--config", config).stdout
+    with config.open("a") as file:
+        file.write("retention: {days: 1}\n")
+    assert "would delete 1 expired" in maintain("sweep", "--config", config, "--dry-run").stdout
+    assert "deleted 1 expired" in maintain("sweep", "--config", config).stdout
+    assert run("replay", "--config", config).stdout == ""
 
 
 def test_a_replica_is_verified_and_compared_by_its_address(config: Path, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from onex_platform.cli.demo import show
+from onex_platform.cli.demo import show, show_capture
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.simulate.captured_writer import CaptureSight
 from onex_platform.simulate.kafka_player import PlayReport
 from onex_platform.simulate.records import Summary
 
@@ -25,6 +26,7 @@ _EQUAL = re.compile(r"(\d+) records produced, \1 consumed: equal, topic by topic
 _PROVEN = re.compile(
     r"Live rows and the replay of \d+ events: equal\.\nSnapshot topic and \d+ rows: equal\."
 )
+_CAPTURED = re.compile(r"(\d+) captured events and their replay: equal\.")
 _LIVES = re.compile(
     r"announced .* awaiting_ack .* awaiting_ack \(v1\).*"
     r"acknowledged .* active .* active \(v2\).*"
@@ -56,6 +58,7 @@ def test_the_fleet_comes_back_as_it_was_played(first_run: tuple[Path, Run]) -> N
     assert _PROVEN.search(output)
     assert "Lives per scenario" in output
     assert _LIVES.search(output)
+    assert _CAPTURED.search(output)
 
 
 @pytest.mark.servers
@@ -116,6 +119,13 @@ def test_a_difference_is_not_called_equal(
     )
     assert not show(played, Counter(consumed))
     assert "not equal" in capsys.readouterr().out
+
+
+def test_a_replay_that_lacks_an_event_is_not_called_equal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert not show_capture(CaptureSight(120, 140, 300, 299, is_equal=False))
+    assert "300 captured events and their replay: not equal." in capsys.readouterr().out
 
 
 def _start(folder: Path, *arguments: str) -> subprocess.Popen[str]:

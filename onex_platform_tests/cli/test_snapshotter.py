@@ -70,6 +70,18 @@ def test_serve_captures_until_sigterm_and_ends_with_zero(config_file: Path) -> N
     assert event.payload == b"captured"
 
 
+@pytest.mark.servers
+def test_a_second_process_is_refused_by_the_name_of_the_first(
+    config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with _serving(config_file) as (process, _):
+        with pytest.raises(SystemExit) as ended:
+            main(["snapshotter", "serve", "--config", str(config_file)])
+        assert process.poll() is None
+    assert ended.value.code == 2
+    assert f"process {process.pid}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

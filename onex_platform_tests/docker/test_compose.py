@@ -18,6 +18,7 @@ from dotenv import dotenv_values
 from onex_platform import __version__
 from onex_platform.base.environment import describe_variables
 from onex_platform.base.settings import Settings, load_settings
+from onex_platform.capture.config import load_config
 from onex_platform.stack.jars import BROKER, SCHEMA_REGISTRY
 from onex_platform_tests.support.docker_files import CHECKOUT, DOCKER, bind_mounts, named_volumes
 
@@ -177,6 +178,31 @@ def test_whoever_writes_or_reads_pages_finds_the_same_archive(services: Services
     assert urlsplit(variables["AWS_ENDPOINT_URL"]).hostname == "s3"
     keys = services["s3"]["environment"]
     assert keys.items() <= variables.items()
+
+
+def test_the_snapshotter_accepts_its_file_and_keeps_its_log_on_a_volume(services: Services) -> None:
+    service = services["snapshotter"]
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    assert keys.keys() <= service["environment"].keys()
+    config = load_config(DOCKER / "snapshotter" / "compose.yaml", keys)
+    inside = service["command"][-1]
+    assert f"./snapshotter/compose.yaml:{inside}:ro" in service["volumes"]
+    [folder] = [v.partition(":")[2] for v in service["volumes"] if v.startswith("snapshotter-")]
+    assert config.wal.folder.is_relative_to(folder)
+    assert service["ports"][0].endswith(f":{config.listen.port}")
+    assert f":{config.listen.http_port}/health/buffers" in service["healthcheck"]["test"][-1]
+
+
+def test_captured_pages_are_looked_after_and_apart_from_the_log(services: Services) -> None:
+    code, service = services["dagster-code"], services["snapshotter"]
+    assert code["environment"]["ONEX_CAPTURE_CONFIG"] == service["command"][-1]
+    assert {volume for volume in service["volumes"] if volume.startswith("./")} <= {
+        *code["volumes"]
+    }
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    storage = load_config(DOCKER / "snapshotter" / "compose.yaml", keys).storage
+    assert storage.config.endpoint == code["environment"]["AWS_ENDPOINT_URL"]
+    assert code["environment"]["ONEX_PAGES_URL"] != f"s3://{storage.config.bucket}"
 
 
 def test_the_object_store_is_the_one_of_the_tests_and_knows_its_options(services: Services) -> None:

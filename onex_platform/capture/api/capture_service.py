@@ -47,7 +47,7 @@ _STATUS = {
     DrainingError: grpc.StatusCode.UNAVAILABLE,
 }
 _LATER = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
-_LEVELS = frozenset(Durability)
+_LEVELS = {level.value: level for level in Durability}
 
 
 class _Entry:
@@ -310,10 +310,10 @@ class _Session:
 
 
 def _level(value: int) -> Durability:
-    if value not in _LEVELS:
+    if (level := _LEVELS.get(value)) is None:
         names = ", ".join(level.name for level in Durability if level)
         raise InvalidRequestError(f"durability is {value}; it must be one of {names}.")
-    return Durability(value)
+    return level
 
 
 def _code(error: OnexError) -> grpc.StatusCode:
@@ -351,7 +351,12 @@ def build_server(instance: Instance, config: CaptureConfig) -> tuple[grpc.aio.Se
     name = messages.DESCRIPTOR.services_by_name["PubSubBasicInterface"].full_name
     checks = health.HealthServicer()
     add_HealthServicer_to_server(checks, server)
-    instance.on_health(lambda up: checks.set(name, _serving(health_pb2, up)))
+
+    async def tell(up: bool) -> None:
+        for service in ("", name):  # probes that name none mean the whole server
+            await checks.set(service, _serving(health_pb2, up))
+
+    instance.on_health(tell)
     reflection.enable_server_reflection(
         (name, "grpc.health.v1.Health", reflection.SERVICE_NAME), server
     )

@@ -19,6 +19,9 @@ FORMATS: dict[str, Callable[..., PageCodec]] = {
     "parquet": ParquetCodec,
 }
 
+# What compaction writes: Spark's own format, which whoever reads pages by columns knows as well.
+MERGED_FORMAT = ("parquet", "zstd")
+
 
 def page_codec(format: str, compression: str, *, include_metadata: bool = True) -> PageCodec:
     """The codec of a format; without `include_metadata`, events lose their attributes."""

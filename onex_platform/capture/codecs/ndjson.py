@@ -10,7 +10,7 @@ import msgspec
 from onex_platform.capture.captured_events import CapturedEvent, DecodedPage, PageInfo
 from onex_platform.capture.codecs.streamed import StreamedCodec
 from onex_platform.capture.errors import PageFormatError
-from onex_platform.capture.flush.page_json import info_from_json, info_to_json
+from onex_platform.capture.flush.page_json import info_from_json, info_schema, info_to_json
 
 
 class _Header(msgspec.Struct):
@@ -32,6 +32,14 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _encode_lines = msgspec.json.Encoder(order="deterministic").encode_lines
 _decode_header = msgspec.json.Decoder(_Header).decode
 _decode_lines = msgspec.json.Decoder(_Line).decode_lines
+
+
+def line_schema() -> dict[str, Any]:
+    """What a line may be, as a JSON Schema: the page's metadata or an event."""
+    _, components = msgspec.json.schema_components([_Line])
+    event = {name: components["_Line"][name] for name in ("type", "properties", "required")}
+    header = {"type": "object", "properties": {"metadata": info_schema()}, "required": ["metadata"]}
+    return {"anyOf": [{**line, "additionalProperties": False} for line in (header, event)]}
 
 
 class NdjsonCodec(StreamedCodec):

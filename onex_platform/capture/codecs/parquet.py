@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -29,6 +30,25 @@ SCHEMA = pa.schema(
         pa.field("producer_sequence", pa.int64(), nullable=False),
     ]
 )
+
+# Avro's words for the types of the columns.
+_AVRO: dict[pa.DataType, Any] = {
+    pa.string(): "string",
+    pa.int64(): "long",
+    pa.binary(): "bytes",
+    pa.timestamp("us", tz="UTC"): {"type": "long", "logicalType": "timestamp-micros"},
+    pa.map_(pa.string(), pa.string()): {"type": "map", "values": "string"},
+}
+
+
+def row_schema() -> dict[str, Any]:
+    """A row as an Avro record: registries know no Parquet, and Avro has the same types."""
+    return {
+        "type": "record",
+        "name": "Event",
+        "namespace": "prism.snapshotter",
+        "fields": [{"name": column.name, "type": _AVRO[column.type]} for column in SCHEMA],
+    }
 
 
 class ParquetCodec:

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.capture.captured_archive import ArchiveAddress, CapturedArchive
 from onex_platform.capture.captured_events import PageEntry
-from onex_platform.capture.codecs import page_codec
+from onex_platform.capture.codecs import MERGED_FORMAT, page_codec
 from onex_platform.capture.compaction.merge_groups import MergeGroup, plan_merges
-from onex_platform.capture.compaction.page_merging import MERGED_FORMAT, merge_group
+from onex_platform.capture.compaction.page_merging import merge_group
 from onex_platform.capture.errors import ObjectMissingError
 from onex_platform.capture.read.reconcile import removable, remove_pages
 from onex_platform.capture.slots import ObjectHead, PageQuery

@@ -22,7 +22,7 @@ from onex_platform.capture.captured_events import (
     PageInfo,
     ranges_of,
 )
-from onex_platform.capture.codecs import page_codec, read_page
+from onex_platform.capture.codecs import MERGED_FORMAT, page_codec, read_page
 from onex_platform.capture.compaction.merge_groups import MergeGroup
 from onex_platform.capture.errors import ObjectExistsError
 from onex_platform.capture.flush.keys import KeyTemplate
@@ -31,8 +31,6 @@ from onex_platform.capture.read.event_replay import Done, read_entry
 from onex_platform.capture.slots import ObjectStorage, PageIndex, PageQuery
 from onex_platform.log.page_format import checksum_of
 
-# Spark's own format, which whoever reads pages by columns knows as well.
-MERGED_FORMAT = ("parquet", "zstd")
 _IDS = UUID("5b1f0a4e-3c1d-5d2b-9d0e-6a8f3f0c7b11")
 
 

@@ -98,11 +98,25 @@ class Flusher:
         while True:
             page = await self._pages.get()
             try:
-                await self._store(page)
+                await self._store_once_the_disk_has_room(page)
             except Exception as error:
                 # Whatever it is, the page is in the log, and the next start finds it there.
                 get_logger(__name__).exception("capture.page_failed", error=str(error))
                 self.storage_health.failed(error)
+
+    async def _store_once_the_disk_has_room(self, page: Page) -> None:
+        """The local disk holds what waits for the index, and dead letters. If it takes neither, the
+        page is stored again, as itself: it is what makes room in the log."""
+        failures = 0
+        while True:
+            try:
+                await self._store(page)
+            except OSError as error:
+                failures += 1
+                get_logger(__name__).warning("capture.disk_failed", error=str(error))
+                await self._pause(failures)
+            else:
+                return
 
     async def _store(self, page: Page) -> None:
         encoded = await self._in_thread(self._encoded, page)
@@ -212,17 +226,17 @@ class Flusher:
                 continue
             try:
                 await self._publish([entry for entry, _ in batch])
+                for entry, page in batch:
+                    await self._in_thread(self._queue.remove, entry.info.page_id)
+                    del self._entries[entry.info.page_id]
+                    if page is not None:
+                        self._intake.page_indexed(page)
             except Exception as error:
                 failures += 1
                 get_logger(__name__).warning("capture.index_failed", error=str(error))
                 await self._pause(failures)
-                continue
-            failures = 0
-            for entry, page in batch:
-                await self._in_thread(self._queue.remove, entry.info.page_id)
-                del self._entries[entry.info.page_id]
-                if page is not None:
-                    self._intake.page_indexed(page)
+            else:
+                failures = 0
 
     async def _publish(self, entries: list[PageEntry]) -> None:
         started = monotonic()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import astuple
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -46,6 +46,30 @@ def info_to_json(info: PageInfo) -> dict[str, Any]:
         "tags": dict(sorted(info.tags.items())),
         "replaces": list(info.replaces),
     }
+
+
+def info_schema() -> dict[str, Any]:
+    """What `info_to_json` gives, as a JSON Schema."""
+    hints = get_type_hints(PageInfo)
+    text = {"type": "string"}
+    properties: dict[str, Any] = {
+        name: {"type": "integer"} if hints[field] is int else text for field, name in _PLAIN.items()
+    } | {
+        "writer_id": text,
+        "writers": _list_of(_list_of({"type": ["string", "integer"]})),
+        "tags": {"type": "object", "additionalProperties": text},
+        "replaces": _list_of(text),
+    }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
 
 
 def info_from_json(values: Mapping[str, Any]) -> PageInfo:

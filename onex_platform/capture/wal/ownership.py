@@ -54,9 +54,13 @@ class Ownership:
         self._file.close()
 
     def _read(self) -> dict[str, object]:
+        """What the file says; nothing if it was cut short when the machine stopped. That must not
+        keep a log from being recovered."""
         self._file.seek(0)
-        text = self._file.read()
-        return dict(json.loads(text)) if text else {}
+        try:
+            return dict(json.loads(self._file.read()))
+        except ValueError:
+            return {}
 
     def _write(self, *, sealed: bool) -> None:
         self._file.seek(0)

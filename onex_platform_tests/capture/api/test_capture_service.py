@@ -158,6 +158,10 @@ _LONG = "w" * 257
         ({"durability": 9}, "INVALID_ARGUMENT", "durability is 9"),
         ({"payload": b"x" * 2048}, "INVALID_ARGUMENT", "at most 1024 bytes"),
         ({"attributes": {"a": "b" * 70_000}}, "INVALID_ARGUMENT", "attributes is 70001 bytes"),
+        ({"attributes": {f"a{n}": "" for n in range(65)}}, "INVALID_ARGUMENT", "at most 64"),
+        ({"event_id": "a\nb"}, "INVALID_ARGUMENT", "event_id is 'a\\nb'"),
+        ({"timestamp_us": -1}, "INVALID_ARGUMENT", "timestamp_us is -1"),
+        ({"producer_sequence": 3}, "INVALID_ARGUMENT", "producer_id is "),
         ({"producer_id": "p", "producer_sequence": 3}, "FAILED_PRECONDITION", "expected one is 1"),
     ],
 )
@@ -229,6 +233,28 @@ def test_tokens_keep_tenants_apart(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_token_does_not_stand_for_another_tenant(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        tokens = [{"token": "secret-a", "tenant": "a"}, {"token": "secret-b", "tenant": "b"}]
+        messages, services = pubsub()
+        metadata = (("authorization", "Bearer secret-a"), ("x-onex-tenant", "b"))
+        async with (
+            snapshotter(config_for(tmp_path, tokens=tokens), tmp_path) as running,
+            grpc.aio.insecure_channel(running.target) as channel,
+        ):
+            stub = services.PubSubBasicInterfaceStub(channel)
+            for call, request in (
+                (stub.Publish, messages.PublishRequest(topic="w")),
+                (stub.Flush, messages.FlushRequest(topic="w")),
+                (stub.Watermark, messages.WatermarkRequest(topic="w")),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call(request, metadata=metadata)
+                assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+    asyncio.run(scenario())
+
+
 def test_subscribing_is_unimplemented(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with snapshotter(config_for(tmp_path), tmp_path) as running:
@@ -283,12 +309,23 @@ def test_the_health_service_and_reflection_answer(tmp_path: Path) -> None:
             asked = health_pb2.HealthCheckRequest(
                 service="prism.interfaces.pubsub.PubSubBasicInterface"
             )
-            answer = await health_pb2_grpc.HealthStub(channel).Check(asked)
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            answers = health_pb2.HealthCheckResponse
+            assert await _health(channel, asked.service) == answers.SERVING
+            assert await _health(channel, "") == answers.SERVING
+            running.instance.intake.draining = True
+            async with asyncio.timeout(10):
+                while await _health(channel, "") != answers.NOT_SERVING:
+                    await asyncio.sleep(0.01)
+            assert await _health(channel, asked.service) == answers.NOT_SERVING
             database = await asyncio.to_thread(_reflected_services, running.target)
             assert asked.service in database
 
     asyncio.run(scenario())
+
+
+async def _health(channel: grpc.aio.Channel, service: str) -> Any:
+    asked = health_pb2.HealthCheckRequest(service=service)
+    return (await health_pb2_grpc.HealthStub(channel).Check(asked)).status
 
 
 def _reflected_services(target: str) -> list[str]:

@@ -102,12 +102,19 @@ def test_a_slot_that_fails_is_red_until_it_works_again(
                 while (answer := await _get(running, route)).status_code != 503:
                     await asyncio.sleep(0.02)
                 assert answer.json()["status"] == "unhealthy"
+                assert _age(running, "unindexed") > 0
+                assert (_age(running, "unflushed") > 0) == (slot is running.storage)
                 slot.down = False
                 while (answer := await _get(running, route)).json()["status"] != "healthy":
                     await asyncio.sleep(0.02)
             assert fields | {"backend"} <= answer.json().keys()
 
     asyncio.run(scenario())
+
+
+def _age(running: Snapshotter, what: str) -> float:
+    name = f"snapshotter_oldest_{what}_seconds"
+    return running.instance.metrics.registry.get_sample_value(name) or 0.0
 
 
 def test_the_metrics_have_001s_names_and_few_series(tmp_path: Path) -> None:
