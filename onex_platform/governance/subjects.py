@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onex_platform.base.settings import Settings
 from onex_platform.engines.schema_registry import RegisteredSchema, SchemaRegistry
 from onex_platform.governance.state import Subject
-from onex_platform.topics.schemas import schema_of
+from onex_platform.topics.schemas import SchemaError, schema_of
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,18 @@ def _pinned(
     registry: SchemaRegistry, name: str, wanted: Subject
 ) -> tuple[PinnedSchema | None, list[RegisteredSchema]]:
     """Where the contract's schema is, and what is newer; the newest version is the last."""
-    contract = schema_of(wanted.format, wanted.schema)
     newer: list[RegisteredSchema] = []
     for found in registry.versions(name):
-        if contract.is_same(schema_of(found.format, found.schema)):
+        if _is_same(found, wanted):
             return PinnedSchema(name, found.version, found.id), newer
         newer.insert(0, found)
     return None, newer
+
+
+def _is_same(found: RegisteredSchema, wanted: Subject) -> bool:
+    try:
+        return schema_of(wanted.format, wanted.schema).is_same(
+            schema_of(found.format, found.schema)
+        )
+    except SchemaError:  # something that no contract could hold, such as a schema in parts
+        return False
