@@ -1,4 +1,4 @@
-"""Subjects of the schema registry: what it has of those that contracts ask for, and their pins."""
+"""Subjects of the schema registry: what it has of those that contracts ask for; pinned schemas."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from onex_platform.base.settings import Settings
 from onex_platform.engines.schema_registry import RegisteredSchema, SchemaRegistry
 from onex_platform.governance.state import Subject
-from onex_platform.topics.schemas import schema_of
+from onex_platform.topics.schemas import SchemaError, schema_of
 
 
 @dataclass(frozen=True)
-class Pin:
+class PinnedSchema:
     """Where the registry keeps a contract's schema; readers ask for it and not for the newest."""
 
     subject: str
@@ -41,7 +41,7 @@ def foreign_subjects(settings: Settings, wanted: Collection[str]) -> set[str]:
     return SchemaRegistry(settings).subjects() - set(wanted)
 
 
-def pins(settings: Settings, wanted: Mapping[str, Subject]) -> list[Pin]:
+def pinned_schemas(settings: Settings, wanted: Mapping[str, Subject]) -> list[PinnedSchema]:
     """Version and id of every contract's schema that the registry has."""
     registry = SchemaRegistry(settings)
     found = []
@@ -65,12 +65,20 @@ def _observed(registry: SchemaRegistry, name: str, wanted: Subject) -> Subject |
 
 def _pinned(
     registry: SchemaRegistry, name: str, wanted: Subject
-) -> tuple[Pin | None, list[RegisteredSchema]]:
+) -> tuple[PinnedSchema | None, list[RegisteredSchema]]:
     """Where the contract's schema is, and what is newer; the newest version is the last."""
-    contract = schema_of(wanted.format, wanted.schema)
     newer: list[RegisteredSchema] = []
     for found in registry.versions(name):
-        if contract.is_same(schema_of(found.format, found.schema)):
-            return Pin(name, found.version, found.id), newer
+        if _is_same(found, wanted):
+            return PinnedSchema(name, found.version, found.id), newer
         newer.insert(0, found)
     return None, newer
+
+
+def _is_same(found: RegisteredSchema, wanted: Subject) -> bool:
+    try:
+        return schema_of(wanted.format, wanted.schema).is_same(
+            schema_of(found.format, found.schema)
+        )
+    except SchemaError:  # something that no contract could hold, such as a schema in parts
+        return False

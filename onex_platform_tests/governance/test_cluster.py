@@ -17,7 +17,7 @@ from onex_platform.engines.schema_registry import SchemaRegistry
 from onex_platform.governance.cluster import apply, plan
 from onex_platform.governance.cluster_plan import EnumDanger, Plan
 from onex_platform.governance.governed import Governed
-from onex_platform.governance.subjects import pins
+from onex_platform.governance.subjects import pinned_schemas
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
 from onex_platform.topics.patterns import NamePattern
@@ -49,7 +49,7 @@ def test_what_was_applied_needs_no_further_plan(governed: Governed) -> None:
     assert {name: registry.mode(name) for name in wanted} == {
         name: subject.mode for name, subject in wanted.items()
     }
-    pinned = pins(governed.settings, wanted)
+    pinned = pinned_schemas(governed.settings, wanted)
     assert [pin.subject for pin in pinned] == sorted(wanted)
     for pin in pinned:
         found = registry.newest(pin.subject)
@@ -108,7 +108,7 @@ def test_a_version_that_somebody_registered_behind_the_contract_s_is_named(
     assert found.is_empty
     [refusal] = found.refusals
     assert refusal.startswith(f"{subject} has versions behind the contract's schema (2)")
-    pinned = pins(governed.settings, governed.wanted.subjects or {})
+    pinned = pinned_schemas(governed.settings, governed.wanted.subjects or {})
     assert [pin.version for pin in pinned if pin.subject == subject] == [1]
     registry.delete(subject)
     settle(governed)
@@ -188,7 +188,7 @@ def test_a_cluster_without_tiered_storage_is_named_before_anything_is_changed(
     with open_admin(governed.settings) as admin:
         revoke(admin, [right])
         agreed = plan(ambitious)
-        with pytest.raises(InfraError, match=r"create topic dev\.omnibase\.prism\.\S+:.*tiered"):
+        with pytest.raises(InfraError, match=r"create topic dev\.omnibase\.prism\.\S+: Tiered"):
             apply(ambitious, agreed, allowed=ALL_DANGERS)
         assert right not in (rights(admin) or ())
     assert plan(ambitious) == agreed

@@ -23,7 +23,7 @@ from onex_platform.governance.cluster_plan import EnumDanger, Plan, Step
 from onex_platform.governance.governed import Governed
 from onex_platform_tests.support.governed_clusters import ALL_DANGERS, FEW_TOPICS, settle, spoil
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 _PASSWORD = "governance.set_password"
 _PROGRAM = """

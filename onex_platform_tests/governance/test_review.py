@@ -127,8 +127,9 @@ def test_dagster_reviews_on_the_first_day_of_each_quarter() -> None:
 
 @pytest.mark.servers
 def test_the_scheduled_job_tells_how_much_is_due(kafka_settings: Settings) -> None:
-    job = build_definitions().resolve_job_def("topic_review")
-    done = job.execute_in_process(resources={"settings": kafka_settings})
+    own = dg.Definitions(resources={"settings": kafka_settings})
+    job = dg.Definitions.merge(build_definitions(), own).resolve_job_def("topic_review")
+    done = job.execute_in_process()
     [output] = [event for event in done.all_events if event.is_successful_output]
     assert "due" in output.step_output_data.metadata
 

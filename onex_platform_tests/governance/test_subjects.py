@@ -10,7 +10,7 @@ import pytest
 from onex_platform.base.settings import SchemasSettings, Settings, load_settings
 from onex_platform.engines.schema_registry import SchemaRegistry
 from onex_platform.governance.state import Subject
-from onex_platform.governance.subjects import Pin, observe_subjects, pins
+from onex_platform.governance.subjects import PinnedSchema, observe_subjects, pinned_schemas
 from onex_platform.topics.schemas import Schema
 from onex_platform.topics.schemas.formats import AvroSchema, JsonSchema, ProtobufSchema
 
@@ -52,7 +52,7 @@ def test_a_schema_is_known_again_however_a_registry_lays_it_out(
     assert observe_subjects(settings, wanted) == wanted
     newest = registry.newest(name)
     assert newest is not None
-    assert pins(settings, wanted) == [Pin(name, 1, newest.id)]
+    assert pinned_schemas(settings, wanted) == [PinnedSchema(name, 1, newest.id)]
 
 
 def test_a_newer_version_leaves_the_pin_where_it_is(settings: Settings) -> None:
@@ -61,12 +61,12 @@ def test_a_newer_version_leaves_the_pin_where_it_is(settings: Settings) -> None:
     registry = SchemaRegistry(settings)
     registry.set_mode(name, "BACKWARD")
     registry.register(name, schema.canonical(), schema.format)
-    [before] = pins(settings, wanted)
+    [before] = pinned_schemas(settings, wanted)
     wider = _AVRO | {
         "fields": [*_AVRO["fields"], {"name": "title", "type": "string", "default": ""}]
     }
     registry.register(name, json.dumps(wider), "AVRO")
-    assert pins(settings, wanted) == [before]
+    assert pinned_schemas(settings, wanted) == [before]
     assert observe_subjects(settings, wanted) == {
         name: Subject(schema.canonical(), "AVRO", "BACKWARD", newer=(2,))
     }

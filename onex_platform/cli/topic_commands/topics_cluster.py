@@ -17,7 +17,7 @@ from onex_platform.governance.cluster_plan import EnumDanger, Plan
 from onex_platform.governance.governed import Governed
 from onex_platform.governance.review import review
 from onex_platform.governance.state import rights_of
-from onex_platform.governance.subjects import pins
+from onex_platform.governance.subjects import pinned_schemas
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform.topics.grammar import ENVIRONMENTS
@@ -103,7 +103,7 @@ def review_command(as_json: bool) -> None:
 def subjects_command(as_json: bool) -> None:
     """Print where the registry keeps each contract's schema: the version and id to pin."""
     governed = _governed()
-    found = pins(governed.settings, governed.wanted.subjects or {})
+    found = pinned_schemas(governed.settings, governed.wanted.subjects or {})
     if as_json:
         click.echo(json.dumps([asdict(pin) for pin in found], indent=2))
         return
