@@ -40,6 +40,8 @@ _POINTS = {
         ("ingest.write_pages", "ingest", "Tasks write the pages of a cut to the store."),
         ("ingest.commit_cut", "ingest", "A cut enters the log: pages, offsets, positions."),
         ("ingest.drop_pages", "ingest", "The pages of a cut that was given up are deleted."),
+        ("letters.submit", "ingest", "Dead letters that can be read now enter the inbox."),
+        ("letters.purge", "ingest", "The bytes of dead letters are destroyed."),
         ("compact.write_pages", "log", "A task writes merged pages to the store."),
         ("compact.replace_pages", "log", "Merged pages take the place of the old ones."),
         ("sweep.delete_files", "log", "Files of replaced pages are deleted."),
