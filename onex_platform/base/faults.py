@@ -29,6 +29,7 @@ _POINTS = {
         ("leases.claim", "engines", "A run's claim to a lease is entered."),
         ("leases.take", "engines", "A claimed lease is taken."),
         ("leases.end", "engines", "A lease is given back."),
+        ("signals.send", "topics", "Signals of the platform itself are sent."),
         ("governance.create_topic", "governance", "A topic is created."),
         ("governance.set_topic", "governance", "A topic's setting is changed."),
         ("governance.delete_topic", "governance", "A topic whose contract has ended is deleted."),

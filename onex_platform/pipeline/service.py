@@ -25,6 +25,7 @@ from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.fold.reducer import rehearse_fold
 from onex_platform.projections.fold.set_aside import alert_of_set_aside
 from onex_platform.snapshots.publish.relay import OutboxRelay, RelayAccount, open_relay
+from onex_platform.topics.signals import publishing_breakers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +71,7 @@ def work(
 
     pipeline, name = archive.settings.pipeline, draining_lease(archive.domain)
     with (
+        publishing_breakers(archive.settings, archive.catalogue),
         watched_spark(
             spark, pipeline.stall_seconds, lambda: keeper.give_back(name, "stalled")
         ) as watch,
