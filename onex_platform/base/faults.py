@@ -42,6 +42,8 @@ _POINTS = {
         ("ingest.commit_cut", "ingest", "A cut enters the log: pages, offsets, positions."),
         ("ingest.drop_pages", "ingest", "The pages of a cut that was given up are deleted."),
         ("letters.submit", "ingest", "Dead letters that can be read now enter the inbox."),
+        ("letters.send", "ingest", "Dead letters are sent to the topics of their sources."),
+        ("letters.mark", "ingest", "Dead letters that were sent are noted as published."),
         ("letters.purge", "ingest", "The bytes of dead letters are destroyed."),
         ("compact.write_pages", "log", "A task writes merged pages to the store."),
         ("compact.replace_pages", "log", "Merged pages take the place of the old ones."),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 from dagster_pyspark import PySparkResource
@@ -13,11 +14,13 @@ from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.hour_counts import hour_counts
 from onex_platform.ingest.lag import TopicState, topic_states
+from onex_platform.ingest.letters import letter_report
 from onex_platform.ingest.observing import noted, recalled, worth_recording
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction.compact import PAGES_PER_SWEEP, sweep
 from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.policy import load_policy
 
 # Of every input topic: what is checked, and what it means.
 _TOPIC_CHECKS = {
@@ -44,15 +47,21 @@ class SweepConfig(dg.Config):
 
 
 def build_definitions(settings: Settings, catalogue: Catalogue) -> dg.Definitions:
-    sweeping, pruning = sweep_replaced_pages, _pruning(catalogue)
+    sweeping, pruning, counting = sweep_replaced_pages, _pruning(catalogue), _counting_job()
     return dg.Definitions(
-        assets=[_event_pages(settings, catalogue)],
-        asset_checks=[log_is_whole, pages_are_sound, _topic_checks(catalogue)],
-        jobs=[sweeping, pruning],
+        assets=[_event_pages(settings, catalogue), dead_letters],
+        asset_checks=[
+            log_is_whole,
+            pages_are_sound,
+            letters_are_looked_after,
+            _topic_checks(catalogue),
+        ],
+        jobs=[sweeping, pruning, counting],
         sensors=[_observation(catalogue)],
         schedules=[
             wiring.schedule(sweeping, "40 * * * *"),
             wiring.schedule(pruning, "10 3 * * *"),
+            wiring.schedule(counting, "20 * * * *"),
         ],
     )
 
@@ -125,6 +134,40 @@ def pages_are_sound(
     """A sample of the pages, or all, lie in the store with the checksum that they were given."""
     account = verify_pages(archive.log, config.pages, spark.spark_session)
     return dg.AssetCheckResult(**checks.pages_are_sound(account)._asdict())
+
+
+@dg.asset(
+    key=wiring.DEAD_LETTERS,
+    deps=[wiring.EVENT_PAGES],
+    group_name=wiring.GROUP,
+    owners=wiring.OWNERS,
+    kinds={"postgres"},
+)
+def dead_letters(archive: dg.ResourceParam[PageArchive]) -> dg.MaterializeResult[None]:
+    """Records that could not enter the log: how many wait, and what became of the others."""
+    return dg.MaterializeResult(metadata={**letter_report.letter_numbers(_counts(archive))})
+
+
+@dg.asset_check(asset=wiring.DEAD_LETTERS)
+def letters_are_looked_after(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+    """No dead letter waits longer than its context's team has promised to look at it."""
+    found = letter_report.report(
+        _counts(archive), archive.catalogue, load_policy(), datetime.now(UTC)
+    )
+    return dg.AssetCheckResult(**letter_report.letters_are_looked_after(found)._asdict())
+
+
+def _counts(archive: PageArchive) -> list[letter_report.LetterCounts]:
+    with archive.database.transaction() as cursor:
+        return letter_report.count_letters(cursor, archive.domain)
+
+
+def _counting_job() -> Any:
+    return dg.define_asset_job(
+        "count_dead_letters",
+        selection=dg.AssetSelection.assets(wiring.DEAD_LETTERS),
+        description="Count the log's dead letters, and see whether one waits for too long.",
+    )
 
 
 def _topic_checks(catalogue: Catalogue) -> dg.AssetChecksDefinition:

@@ -1,4 +1,4 @@
-"""The platform's signals: as their contracts say, in order, and never in the way of what they tell."""
+"""The platform's signals: as their contracts say, in order, never in the way of what they tell."""
 
 from __future__ import annotations
 
@@ -181,9 +181,8 @@ def test_attempts_to_tell_of_an_outage_are_no_news_but_its_end_is(
 def test_after_the_block_nobody_listens() -> None:
     heard: list[BreakerStateChange] = []
     breaker = CircuitBreaker("one", BreakerSettings(failure_threshold=1))
-    with heard_by(heard.append):
-        with pytest.raises(InfraTimeoutError), breaker.guard():
-            raise InfraTimeoutError("slow")
+    with heard_by(heard.append), pytest.raises(InfraTimeoutError), breaker.guard():
+        raise InfraTimeoutError("slow")
     other = CircuitBreaker("other", BreakerSettings(failure_threshold=1))
     with pytest.raises(InfraTimeoutError), other.guard():
         raise InfraTimeoutError("slow")

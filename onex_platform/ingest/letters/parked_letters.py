@@ -201,6 +201,29 @@ def note_entered(cursor: Cursor, domain: str, batch_id: UUID, event_ids: Collect
     )
 
 
+def find_unpublished(
+    cursor: Cursor, domain: str, topics: Collection[str], *, limit: int
+) -> list[Letter]:
+    """Letters of these topics that are not published yet, oldest first."""
+    rows = cursor.execute(
+        f"SELECT {_COLUMNS} FROM parked_records"  # noqa: S608 - constants
+        " WHERE domain = %s AND topic = ANY(%s) AND published_at IS NULL"
+        " AND outcome IS DISTINCT FROM 'purged'"
+        f" ORDER BY parked_at, {_PLACE} LIMIT %s",
+        [domain, list(topics), limit],
+    )
+    return [_letter(row) for row in rows]
+
+
+def note_published(cursor: Cursor, domain: str, letters: Sequence[Letter], now: datetime) -> None:
+    """Note letters that the broker has acknowledged."""
+    cursor.executemany(
+        "UPDATE parked_records SET published_at = %s"  # noqa: S608 - constants
+        f" WHERE domain = %s AND ({_PLACE}) = (%s, %s, %s, %s)",
+        [(now, domain, *letter.id) for letter in letters],
+    )
+
+
 def each_letter(
     database: Database,
     domain: str,
