@@ -87,7 +87,7 @@ def command() -> None:
       onex dlt list --parked-for unknown_version
       onex dlt replay --parked-for unknown_version --preview
       onex dlt replay --parked-for unknown_version
-      onex dlt purge onex.node.heartbeat.published.v1/0/17 --because "load test of 3 May"
+      onex dlt purge --older-than 30d --parked-for not_json --because "load test of 3 May"
     """
 
 
