@@ -47,6 +47,7 @@ from onex_platform.log.compaction.planning import CompactionGroup
 from onex_platform.log.page_format import PageWriter
 from onex_platform.log.page_table import insert_pages
 from onex_platform.log.store import PageStore, StoredPage, page_key
+from onex_platform.topics.catalogue import load_catalogue
 
 CORES = 2
 NODES = 1000
@@ -65,8 +66,8 @@ Copy = Callable[[str, Path, CompactionGroup], None]
 def main(pages: int, events: int) -> None:
     processes = ProcessPoolExecutor(CORES, multiprocessing.get_context("spawn"))
     with tempfile.TemporaryDirectory() as folder, processes as pool, _archive(folder) as archive:
-        url = archive.store.url
-        write = partial(write_page, url, archive.buckets, events)
+        url = archive.log.store.url
+        write = partial(write_page, url, archive.log.buckets, events)
         written = list(pool.map(write, range(pages), chunksize=50))
         with archive.database.transaction() as cursor:
             insert_pages(cursor, written)
@@ -177,7 +178,7 @@ def _archive(folder: str) -> Iterator[PageArchive]:
     )
     with stack.running(own, services=["postgres"]) as settings:
         migrate(settings)
-        with open_archive(settings) as archive:
+        with open_archive(settings, load_catalogue()) as archive:
             yield archive
 
 

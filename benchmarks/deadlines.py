@@ -30,6 +30,7 @@ from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.projections import overdue
+from onex_platform.topics.catalogue import load_catalogue
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KIND = EnumEventKind.LIVENESS_EXPIRED
@@ -127,10 +128,12 @@ def measure(registries: list[Registry], overdue_rows: int, rounds: int) -> dict[
             registry.forget_facts()
             seconds["find"][number].append(timed(registry.find))
             started = time.perf_counter()
-            account = scan(registry.archive, NOW)
+            account = scan(registry.archive.platform, NOW)
             seconds["scan"][number].append(time.perf_counter() - started)
             assert (account.expired, account.held) == (overdue_rows, 0), account
-            seconds["idle"][number].append(timed(lambda: note_watch(registry.archive, NOW)))  # noqa: B023
+            seconds["idle"][number].append(
+                timed(lambda: note_watch(registry.archive.platform, NOW))  # noqa: B023
+            )
     return {
         name: [statistics.median(series[1:]) for series in columns]
         for name, columns in seconds.items()
@@ -140,7 +143,7 @@ def measure(registries: list[Registry], overdue_rows: int, rounds: int) -> dict[
 def registry_of(settings: Settings, rows: int, opened: ExitStack) -> Registry:
     migrate(settings)
     settings = settings.model_copy(update={"deadlines": LIMITS})
-    return Registry(opened.enter_context(open_archive(settings)), rows)
+    return Registry(opened.enter_context(open_archive(settings, load_catalogue())), rows)
 
 
 @click.command()

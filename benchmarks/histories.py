@@ -24,8 +24,9 @@ import pyarrow.parquet as pq
 from onex_platform.base.settings import Settings
 from onex_platform.domain.deadlines import Durations
 from onex_platform.ingest.admission.admit import admit_records
-from onex_platform.ingest.archive import PageArchive, input_topics, intake_rules
+from onex_platform.ingest.archive import PageArchive, intake_rules
 from onex_platform.ingest.event_schema import buckets_of
+from onex_platform.ingest.inputs import input_topics
 from onex_platform.ingest.numbering import enter_log
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason
 from onex_platform.log.page_format import PageWriter

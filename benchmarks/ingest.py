@@ -44,6 +44,7 @@ from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import PageArchive, intake_rules, open_archive
 from onex_platform.ingest.cuts import cut_job
 from onex_platform.ingest.cuts.consistent_cut import Cut, plan_cut
+from onex_platform.ingest.inputs import input_topics
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.profiles import PROFILES
@@ -67,7 +68,7 @@ def main(records: int, nodes: int, rounds: int) -> None:
         settings = resources.enter_context(servers())
         jars = [str(jar) for jar in stack.spark_jars(settings)]
         spark = resources.enter_context(open_session(settings, jars))
-        archive = resources.enter_context(open_archive(settings))
+        archive = resources.enter_context(open_archive(settings, load_catalogue()))
         with open_producer(settings) as producer:
             produce_all(producer, map(_on_its_way, _fleet(settings, nodes, records)))
         time.sleep(settings.pages.settle_seconds + 0.1)
@@ -161,7 +162,9 @@ def _on_its_way(record: Record) -> KafkaRecord:
 
 def _cut(archive: PageArchive, now: datetime) -> Cut:
     with open_consumer(archive.settings) as consumer:
-        cut = plan_cut(consumer, archive.input_topics(), {}, archive.cuts.head(), now, 10**9)
+        cut = plan_cut(
+            consumer, input_topics(archive.platform.catalogue), {}, archive.cuts.head(), now, 10**9
+        )
     assert cut is not None
     return cut
 
@@ -170,12 +173,12 @@ def _job(archive: PageArchive, cut: Cut, now: datetime) -> cut_job.IngestJob:
     return cut_job.IngestJob(
         settings=archive.settings,
         domain=archive.domain,
-        store_url=archive.store.url,
+        store=archive.log.store,
         batch_id=uuid4(),
         cut=cut,
-        topics=archive.input_topics(),
+        topics=input_topics(archive.platform.catalogue),
         rules=intake_rules(archive.settings, None),
-        buckets=archive.buckets,
+        buckets=archive.log.buckets,
         read_at=now,
     )
 

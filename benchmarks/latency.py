@@ -119,7 +119,7 @@ def _lingering(trial: Trial) -> list[float]:
     accounts: list[ServiceAccount] = []
     with (
         open_session(settings, [str(jar) for jar in spark_jars(settings)]) as spark,
-        open_archive(settings) as archive,
+        open_archive(settings, load_catalogue()) as archive,
     ):
         serve(spark, archive, linger_seconds=1)
         run = threading.Thread(
@@ -195,7 +195,7 @@ def main(only: tuple[str, ...], **options: float) -> None:
             embedded = embedded_settings(Path(folder) / "stack")
             with stack.running(embedded) as settings:
                 migrate(settings)
-                create_topics(settings)
+                create_topics(settings, load_catalogue())
                 trial = Trial(settings, Path(folder), **options)  # type: ignore[arg-type]
                 _show(name, SCENARIOS[name](trial))
 
@@ -231,7 +231,7 @@ def _after_pauses(trial: Trial) -> list[float]:
 def _dagster(trial: Trial, variables: dict[str, str]) -> Iterator[PageArchive]:
     """Dagster's processes on the stack; the archive to ask for leases."""
     with (
-        open_archive(trial.settings) as archive,
+        open_archive(trial.settings, load_catalogue()) as archive,
         House(trial.settings, trial.folder, variables),
     ):
         yield archive

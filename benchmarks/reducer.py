@@ -63,6 +63,7 @@ from onex_platform.projections.fold.column_fold import BucketFold
 from onex_platform.projections.fold.refold import ReplayJob, by_bucket, replay_bucket
 from onex_platform.projections.fold.row_columns import STATE_SCHEMA, to_table
 from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform.topics.catalogue import load_catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +93,10 @@ class Place(NamedTuple):
 def with_spark(place: Place) -> Figures:
     """The contestants on Spark."""
     figures = Figures()
-    with open_archive(place.settings, place.domain) as archive, ExitStack() as session:
+    with (
+        open_archive(place.settings, load_catalogue(), place.domain) as archive,
+        ExitStack() as session,
+    ):
         job = _job(archive)
 
         def fold() -> Any:
@@ -102,7 +106,7 @@ def with_spark(place: Place) -> Figures:
         spark = session.enter_context(open_session(place.settings, []))
         into_nothing(fold())
         figures.seconds["fold, cold"] = time.perf_counter() - started
-        files = [f"{archive.store.url}/{page.key}" for page in job.pages]
+        files = [f"{archive.log.store.url}/{page.key}" for page in job.pages]
         read = [*BEAT_COLUMNS, "kind"]
         figures.warm(
             "read",
@@ -133,7 +137,7 @@ def _batches(place: Place, archive: PageArchive, spark: SparkSession, figures: F
         return result
 
     def batch() -> None:
-        folded = reducer.fold_log(spark, archive, archive.cuts.head(), None)
+        folded = reducer.fold_log(spark, archive.log, archive.cuts.head(), None)
         assert folded is not None
         assert folded.committed
 
@@ -155,8 +159,8 @@ def polars(place: Place) -> Figures:
     from benchmarks.polars_fold import fold_pages
 
     figures = Figures()
-    with open_archive(place.settings, place.domain) as archive:
-        files = [f"{archive.store.url}/{page.key}" for page in archive.log.table.pages()]
+    with open_archive(place.settings, load_catalogue(), place.domain) as archive:
+        files = [f"{archive.log.store.url}/{page.key}" for page in archive.log.table.pages()]
     fold_pages(files)
     figures.warm("Polars", place.rounds, lambda: fold_pages(files))
     place.keep("Polars", canonical(fold_pages(files).to_arrow(), place.domain))
@@ -189,13 +193,15 @@ def _alone(
 ) -> Figures:
     """One process, bucket after bucket, so that memory holds one bucket; once, for it is slow."""
     figures = Figures()
-    with open_archive(place.settings, place.domain) as archive:
+    with open_archive(place.settings, load_catalogue(), place.domain) as archive:
         job = _job(archive)
         rows: list[pa.Table] = []
         figures.warm(
             name,
             1,
-            lambda: rows.extend(run(job, archive.store, bucket) for bucket in range(job.buckets)),
+            lambda: rows.extend(
+                run(job, archive.log.store, bucket) for bucket in range(job.buckets)
+            ),
         )
         place.keep(name, pa.concat_tables(rows))
     return figures
@@ -204,8 +210,8 @@ def _alone(
 def _job(archive: PageArchive) -> ReplayJob:
     return ReplayJob(
         domain=archive.domain,
-        store_url=archive.store.url,
-        buckets=archive.buckets,
+        store=archive.log.store,
+        buckets=archive.log.buckets,
         start=0,
         end=FAR,
         pages=tuple(PageRef.of(page) for page in archive.log.table.pages()),
@@ -214,19 +220,17 @@ def _job(archive: PageArchive) -> ReplayJob:
 
 def _rows_of(job: ReplayJob) -> Any:
     def work(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
-        store = PageStore(job.store_url)
         for bucket in buckets:
-            yield from replay_bucket(job, store, bucket, BucketFold.table).rendered.to_batches()
+            yield from replay_bucket(job, bucket, BucketFold.table).rendered.to_batches()
 
     return work
 
 
 def _count_of(job: ReplayJob) -> Any:
     def work(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
-        store = PageStore(job.store_url)
         for bucket in buckets:
             for page in job.pages:
-                chunk = read_chunk(store, [page], bucket, 0, FAR)
+                chunk = read_chunk(job.store, [page], bucket, 0, FAR)
                 yield pa.RecordBatch.from_pylist([{"events": sum(map(len, chunk))}], _COUNT)
 
     return work
@@ -287,9 +291,11 @@ def _make_log(
     index = folder / f"index-{nodes}-{events}-{cut_events}.json"
     if not history.exists():
         pool.submit(simulate, history, nodes, events).result()
-    with open_archive(place.settings, place.domain) as archive:
+    with open_archive(place.settings, load_catalogue(), place.domain) as archive:
         if not index.exists():
-            to = Destination(archive.settings, archive.domain, archive.store.url, archive.buckets)
+            to = Destination(
+                archive.settings, archive.domain, archive.log.store.url, archive.log.buckets
+            )
             save_index(write_log(pool, to, history, cut_events), index)
         pages = load_index(index)
         enter(archive, pages)

@@ -53,7 +53,7 @@ def main(records: int, cuts: int, nodes: int) -> None:
         settings = resources.enter_context(servers())
         jars = [str(jar) for jar in stack.spark_jars(settings)]
         spark = resources.enter_context(open_session(settings, jars))
-        archive = resources.enter_context(open_archive(settings))
+        archive = resources.enter_context(open_archive(settings, load_catalogue()))
         producer = resources.enter_context(open_producer(settings))
         total = records * (WARM_UP + cuts)
         plan = plan_for(settings, nodes=nodes, max_events=total, registry=False)
@@ -83,7 +83,7 @@ def _take_and_fold(spark: Any, archive: PageArchive) -> None:
     taken = archive.take_cut(spark, now)
     assert taken is not None
     assert taken.account.archived
-    batch = reducer.fold_log(spark, archive, now, reducer.policy_of(archive.settings))
+    batch = reducer.fold_log(spark, archive.log, now, reducer.policy_of(archive.settings))
     assert batch is not None
     assert batch.committed
 
@@ -134,7 +134,7 @@ def servers() -> Iterator[Settings]:
         )
         with stack.running(own, services=["postgres", "kafka"]) as settings:
             migrate(settings)
-            create_topics(settings)
+            create_topics(settings, load_catalogue())
             yield settings
 
 

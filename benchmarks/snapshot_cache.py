@@ -172,7 +172,7 @@ def filled_topic(entities: int) -> Iterator[tuple[Settings, str]]:
             update={"stack": user.stack.model_copy(update={"folder": Path(folder)})}
         )
         with stack.running(own, services=["kafka"]) as settings:
-            config = ModelSnapshotTopicConfig.development()
+            config = ModelSnapshotTopicConfig.development(load_catalogue())
             with open_admin(settings) as admin:
                 create(admin, [layout_of(settings, load_catalogue(), config)])
             fill(settings, config.topic, entities)

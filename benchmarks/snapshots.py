@@ -86,7 +86,7 @@ def servers() -> Iterator[Settings]:
 
 def new_topic(settings: Settings) -> ModelSnapshotTopicConfig:
     """An empty snapshot topic."""
-    config = ModelSnapshotTopicConfig.development()
+    config = ModelSnapshotTopicConfig.development(load_catalogue())
     context = f"benchmark-{next(_topics)}"
     changes = {
         "topic": config.topic.replace("platform", context),

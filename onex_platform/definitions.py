@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
@@ -16,6 +16,7 @@ from onex_platform import stack
 from onex_platform.base.settings import Settings, load_settings
 from onex_platform.base.telemetry import configure_logging
 from onex_platform.capture import defs as capture
+from onex_platform.context import PlatformContext, open_platform
 from onex_platform.deadlines import defs as deadlines
 from onex_platform.engines import defs as engines
 from onex_platform.governance import defs as governance
@@ -27,6 +28,7 @@ from onex_platform.topics import defs as topics
 from onex_platform.topics.catalogue import (
     Catalogue,
     load_catalogue,
+    load_whole_catalogue,
     require_ledger_beyond_retention,
 )
 
@@ -39,13 +41,16 @@ def build_definitions(
 ) -> dg.Definitions:
     """The whole graph; an argument replaces the platform's own part of that name."""
     settings = load_settings() if settings is None else settings
+    governed = load_whole_catalogue() if catalogue is None else catalogue
     catalogue = load_catalogue() if catalogue is None else catalogue
     require_ledger_beyond_retention(catalogue, settings.registration.ledger_days)
     own = {
         "settings": settings,
         "presence": engines.presence,
         "spark": engines.spark_resource(stack.spark_jars),
-        "archive": pages.archive_resource(catalogue),
+        "platform": _platform_resource(catalogue),
+        "log": pages.log,
+        "archive": pages.archive,
     }
     return dg.Definitions.merge(
         dg.Definitions(
@@ -54,7 +59,7 @@ def build_definitions(
             executor=dg.in_process_executor,
         ),
         topics.build_definitions(catalogue),
-        governance.build_definitions(),
+        governance.build_definitions(governed),
         pages.build_definitions(settings, catalogue),
         capture.build_definitions(settings),
         projections.build_definitions(settings),
@@ -62,6 +67,18 @@ def build_definitions(
         snapshots.build_definitions(),
         pipeline.build_definitions(settings),
     )
+
+
+def _platform_resource(catalogue: Catalogue) -> dg.ResourceDefinition:
+    @dg.resource(required_resource_keys={"settings", "presence"})
+    def platform(context: dg.InitResourceContext) -> Iterator[PlatformContext]:
+        """What every station works with, opened for a run or for a tick; a run that lost its
+        lease can't write."""
+        presence = context.resources.presence
+        with open_platform(context.resources.settings, catalogue) as opened:
+            yield opened if presence is None else opened.fenced(presence.lease.fence)
+
+    return platform
 
 
 @dg.definitions

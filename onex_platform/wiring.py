@@ -108,7 +108,7 @@ def schedule(job: Any, cron: str, **options: Any) -> dg.ScheduleDefinition:
 
 
 class Registry(Protocol):
-    """What is needed to ask for leases; a `PageArchive` has it."""
+    """What is needed to ask for leases; a `PlatformContext` has it."""
 
     @property
     def settings(self) -> Settings: ...

@@ -20,10 +20,12 @@ from onex_platform.base.settings import PagesSettings, SchemasSettings, Settings
 from onex_platform.engines.postgres.database import database_address
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.ports import free_port
+from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import skip_what_others_left
 from onex_platform_tests.support.live_registry import enter_fleet
 from onex_platform_tests.support.s3 import running_s3, s3_environment
@@ -230,7 +232,7 @@ def live(spark: SparkSession, archive: PageArchive) -> PageArchive:
 @pytest.fixture
 def pipeline_settings(store_settings: Settings, tmp_path: Path) -> Settings:
     """The shared broker, a database and an archive of the test's own, and nothing to read yet."""
-    create_topics(store_settings)
+    create_topics(store_settings, load_catalogue())
     settings = store_settings.model_copy(
         update={"pages": PagesSettings(url=str(tmp_path / "pages"), settle_seconds=0.05)}
     )
@@ -241,7 +243,7 @@ def pipeline_settings(store_settings: Settings, tmp_path: Path) -> Settings:
 @pytest.fixture
 def registry(store_settings: Settings) -> Iterator[Registry]:
     """A registry with a snapshot topic of its own."""
-    create_topics(store_settings)
+    create_topics(store_settings, load_catalogue())
     with open_registry(store_settings) as opened:
         yield opened
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-from onex_platform.base.settings import load_settings
+from onex_platform.cli.opening import attached_platform
 from onex_platform.cli.options import Duration
 from onex_platform.deadlines import scan_state
 from onex_platform.deadlines.checks import account_numbers, no_overdue_without_fact
 from onex_platform.deadlines.scan import scan
-from onex_platform.ingest.archive import PageArchive, open_archive
-from onex_platform.stack import attach
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 _limit_option = click.option(
@@ -35,8 +32,8 @@ def command() -> None:
 @_json_option
 def scan_command(dry_run: bool, as_json: bool) -> None:
     """Declare what is overdue, as far as the evidence and the guard allow."""
-    with _archive("postgres", "kafka") as archive:
-        account = scan(archive, datetime.now(UTC), dry_run=dry_run)
+    with attached_platform("postgres", "kafka") as platform:
+        account = scan(platform, datetime.now(UTC), dry_run=dry_run)
     _show(account_numbers(account), as_json)
 
 
@@ -48,12 +45,12 @@ def status_command(as_json: bool) -> None:
     Holds, overrides in force and flapping nodes follow.
     """
     now = datetime.now(UTC)
-    with _archive("postgres", "kafka") as archive:
-        found = no_overdue_without_fact(archive, now)
+    with attached_platform("postgres", "kafka") as platform:
+        found = no_overdue_without_fact(platform, now)
         parts: dict[str, list[Any]] = {
-            "holds": scan_state.holds(archive, "open"),
-            "overrides": scan_state.overrides(archive, in_force_at=now),
-            "flapping": scan_state.flapping(archive, now),
+            "holds": scan_state.holds(platform, "open"),
+            "overrides": scan_state.overrides(platform, in_force_at=now),
+            "flapping": scan_state.flapping(platform, now),
         }
     if as_json:
         lists = {name: [item._asdict() for item in items] for name, items in parts.items()}
@@ -79,9 +76,9 @@ def status_command(as_json: bool) -> None:
 )
 def override_command(tenant: str, reason: str, by: str, lasts: timedelta) -> None:
     """Let all overdue nodes of a tenant expire, whatever its guard says; the order is audited."""
-    with _archive("postgres") as archive:
+    with attached_platform("postgres") as platform:
         order = scan_state.override_guard(
-            archive, tenant, reason=reason, by=by, now=datetime.now(UTC), lasts=lasts
+            platform, tenant, reason=reason, by=by, now=datetime.now(UTC), lasts=lasts
         )
     click.echo(f"Until {_text(order.until)} every overdue node of {tenant} may expire.")
 
@@ -92,8 +89,8 @@ def override_command(tenant: str, reason: str, by: str, lasts: timedelta) -> Non
 @_json_option
 def holds_command(also_ended: bool, limit: int, as_json: bool) -> None:
     """List the holds, newest first."""
-    with _archive("postgres") as archive:
-        found = scan_state.holds(archive, "all" if also_ended else "open", limit)
+    with attached_platform("postgres") as platform:
+        found = scan_state.holds(platform, "all" if also_ended else "open", limit)
     _list(found, as_json, "Nothing is held.")
 
 
@@ -102,15 +99,9 @@ def holds_command(also_ended: bool, limit: int, as_json: bool) -> None:
 @_json_option
 def audit_command(limit: int, as_json: bool) -> None:
     """List who ordered an override, when, why and until when, newest first."""
-    with _archive("postgres") as archive:
-        found = scan_state.overrides(archive, limit=limit)
+    with attached_platform("postgres") as platform:
+        found = scan_state.overrides(platform, limit=limit)
     _list(found, as_json, "Nobody has ordered an override.")
-
-
-@contextmanager
-def _archive(*services: str) -> Iterator[PageArchive]:
-    with open_archive(attach(load_settings(), services=list(services))) as archive:
-        yield archive
 
 
 def _list(items: list[Any], as_json: bool, nothing: str) -> None:

@@ -90,7 +90,7 @@ def _prepare_database(settings: Settings) -> None:
 
 def _prepare_topics(settings: Settings) -> Positions:
     """Create what is missing; where the topics end that existed, with what earlier runs wrote."""
-    report = create_topics(settings)
+    report = create_topics(settings, load_catalogue())
     _say(f"{len(report.created)} topics created, {len(report.existing)} existed")
     return end_positions(settings, report.existing)
 
@@ -115,24 +115,24 @@ def _run_pipeline(settings: Settings) -> RegistryReport:
     _say("Starting Spark")
     with (
         open_session(settings, [str(jar) for jar in spark_jars(settings, _say)]) as spark,
-        open_archive(settings) as archive,
+        open_archive(settings, load_catalogue()) as archive,
     ):
         _say("Draining the topics into pages, the pages onto the rows, the rows into snapshots")
         account = serve(spark, archive, linger_seconds=_LINGER, on_progress=_say_progress)
         _say("Watching two nodes live: one leaves, one falls silent")
         lives = watch_lives(
             archive,
-            lambda platform: serve(spark, platform, linger_seconds=_LINGER),
+            lambda served: serve(spark, served, linger_seconds=_LINGER),
             lambda moment: _say(f"  {moment}"),
         )
         _say("Folding the whole log again, and reading the snapshot topic, to compare")
         reader = ProjectionReaderRegistration(archive.database)
-        topic = ModelSnapshotTopicConfig.default(settings.environment)
+        topic = ModelSnapshotTopicConfig.default(archive.platform.catalogue, settings.environment)
         return RegistryReport(
             account=account,
             lives=lives,
             states=reader.count_by_state(),
-            proof=live_equals_replay(spark, archive),
+            proof=live_equals_replay(spark, archive.log),
             snapshots=compare(settings, archive.database, topic),
         )
 

@@ -11,7 +11,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO, TypeVar
 from uuid import UUID
@@ -19,11 +18,12 @@ from uuid import UUID
 import click
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.base.settings import load_settings
+from onex_platform.cli.opening import attached_platform
 from onex_platform.cli.options import Duration, tenant_option
+from onex_platform.context import PlatformContext
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import registration_log
 from onex_platform.ingest.letters.letter_replay import EnumReplayVerdict, Judged, preview, replay
 from onex_platform.ingest.letters.parked_letters import (
     EnumLetterState,
@@ -36,7 +36,6 @@ from onex_platform.ingest.letters.parked_letters import (
 from onex_platform.projections.fold.set_aside import SetAside, marks
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.projections.rebuild.scopes import entity_of, scope_of
-from onex_platform.stack import attach
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ANY = "any"
@@ -98,9 +97,9 @@ def command() -> None:
 @_json_option
 def list_command(state: str, limit: int, as_json: bool, **chosen: Any) -> None:
     """List letters in the order of their places, and the nodes that are set aside."""
-    with _archive() as archive:
-        found = list(_letters(archive, _filter(state=state, **chosen), limit))
-        aside = _set_aside(archive)
+    with attached_platform("postgres") as platform:
+        found = list(_letters(platform, _filter(state=state, **chosen), limit))
+        aside = _set_aside(platform)
     if as_json:
         _echo_json({"letters": [_outline(item) for item in found], "set_aside": aside})
         return
@@ -122,8 +121,8 @@ def list_command(state: str, limit: int, as_json: bool, **chosen: Any) -> None:
 @_json_option
 def show_command(letter: str, as_json: bool) -> None:
     """Show everything that is kept of a LETTER, and what became of it."""
-    with _archive() as archive:
-        [found] = _named(archive, LetterId.parse(letter))
+    with attached_platform("postgres") as platform:
+        [found] = _named(platform, LetterId.parse(letter))
     shown = _outline(found) | _contents(found)
     if as_json:
         _echo_json(shown)
@@ -149,9 +148,9 @@ def replay_command(everything: bool, dry_run: bool, by: str, as_json: bool, **ch
     """
     wanted = _filter(state=EnumLetterState.WAITING, **chosen)
     _require_choice(wanted, everything)
-    with _archive() as archive:
+    with attached_platform("postgres") as platform:
         judging = preview if dry_run else _replayed_by(by)
-        judged = [_verdict(item) for item in judging(archive, wanted, _now())]
+        judged = [_verdict(item) for item in judging(platform, wanted, _now())]
     counts = Counter(item["verdict"] for item in judged)
     if as_json:
         _echo_json({"letters": judged, "counts": counts, "preview": dry_run})
@@ -177,8 +176,8 @@ def purge_command(
     """Destroy the bytes of waiting letters. Their rows stay, with who ordered it, when and why."""
     wanted = _filter(state=EnumLetterState.WAITING, **chosen)
     _require_choice(wanted, everything)
-    with _archive() as archive:
-        found = list(_letters(archive, wanted))
+    with attached_platform("postgres") as platform:
+        found = list(_letters(platform, wanted))
         for letter in found:
             click.echo(f"{'would purge' if dry_run else 'purging'}  {letter.id}  {letter.reason}")
         if dry_run or not found:
@@ -187,7 +186,7 @@ def purge_command(
             click.confirm(f"Destroy the bytes of {len(found)} letters?", abort=True, err=True)
         # Only those that were shown: more may have been parked meanwhile.
         shown = LetterFilter(ids=tuple(letter.id for letter in found))
-        purged = purge(archive.database, archive.domain, shown, _now(), by=by, because=because)
+        purged = purge(platform, shown, _now(), by=by, because=because)
     click.echo(f"{purged} letters purged.", err=True)
 
 
@@ -197,8 +196,8 @@ def purge_command(
 @click.option("--output", type=click.File("w"), default="-", help="A file; by default stdout.")
 def export_command(output: TextIO, state: str, **chosen: Any) -> None:
     """Write letters as JSON lines, bytes in base64."""
-    with _archive() as archive:
-        for letter in _letters(archive, _filter(state=state, **chosen)):
+    with attached_platform("postgres") as platform:
+        for letter in _letters(platform, _filter(state=state, **chosen)):
             line = _outline(letter) | {
                 "key": _base64(letter.key),
                 "value": _base64(letter.value),
@@ -216,27 +215,27 @@ def release_command(node: str, tenant: str | None, dry_run: bool) -> None:
 
     Its row is what the log says, as after `onex registry rebuild --node`; nothing is emitted.
     """
-    with _archive() as archive:
-        entity_id = entity_of(archive.settings, node, tenant)
-        with archive.database.transaction() as cursor:
-            held = marks(cursor, archive.domain, [entity_id])
+    with attached_platform("postgres") as platform:
+        entity_id = entity_of(platform.settings, node, tenant)
+        with platform.database.transaction() as cursor:
+            held = marks(cursor, platform.domain, [entity_id])
         if not held:
             raise ConfigurationError(
                 f"{node} is not set aside.", hint="`onex dlt list` shows who is."
             )
-        is_released = _released(archive, entity_id, dry_run=dry_run)
+        is_released = _released(platform, entity_id, dry_run=dry_run)
     if not is_released:
         click.echo(f"Its events still can't be folded: {held[0]}", err=True)
         sys.exit(1)
     click.echo(f"{node} {'can be folded' if dry_run else 'goes on'}.")
 
 
-def _released(archive: PageArchive, entity_id: UUID, *, dry_run: bool) -> bool:
+def _released(platform: PlatformContext, entity_id: UUID, *, dry_run: bool) -> bool:
     """Fold a node's events anew and put the row in; whether they can be folded."""
-    scope = scope_of(archive.settings, node=str(entity_id))
+    scope = scope_of(platform.settings, node=str(entity_id))
     with (
-        open_session(archive.settings, []) as spark,
-        open_rebuild(spark, archive, scope) as rebuild,
+        open_session(platform.settings, []) as spark,
+        open_rebuild(spark, registration_log(platform), scope) as rebuild,
     ):
         rebuild.catch_up()
         if rebuild.compare().raising:
@@ -246,18 +245,12 @@ def _released(archive: PageArchive, entity_id: UUID, *, dry_run: bool) -> bool:
     return True
 
 
-@contextmanager
-def _archive() -> Iterator[PageArchive]:
-    with open_archive(attach(load_settings(), services=["postgres"])) as archive:
-        yield archive
-
-
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _replayed_by(by: str) -> Callable[[PageArchive, LetterFilter, datetime], Iterator[Judged]]:
-    return lambda archive, wanted, now: replay(archive, wanted, now, by=by)
+def _replayed_by(by: str) -> Callable[[PlatformContext, LetterFilter, datetime], Iterator[Judged]]:
+    return lambda platform, wanted, now: replay(platform, wanted, now, by=by)
 
 
 def _filter(
@@ -287,14 +280,14 @@ def _require_choice(wanted: LetterFilter, everything: bool) -> None:
 
 
 def _letters(
-    archive: PageArchive, wanted: LetterFilter, limit: int | None = None
+    platform: PlatformContext, wanted: LetterFilter, limit: int | None = None
 ) -> Iterator[Letter]:
-    return each_letter(archive.database, archive.domain, wanted, _now(), limit)
+    return each_letter(platform, wanted, _now(), limit)
 
 
-def _named(archive: PageArchive, place: LetterId) -> list[Letter]:
+def _named(platform: PlatformContext, place: LetterId) -> list[Letter]:
     wanted = LetterFilter(ids=(place,), state=None)
-    found = list(_letters(archive, wanted))
+    found = list(_letters(platform, wanted))
     if not found:
         raise ConfigurationError(
             f"No letter {place} is there.", hint="`onex dlt list --state any` shows them all."
@@ -302,9 +295,9 @@ def _named(archive: PageArchive, place: LetterId) -> list[Letter]:
     return found
 
 
-def _set_aside(archive: PageArchive) -> list[dict[str, Any]]:
-    with archive.database.transaction() as cursor:
-        return [_told(mark) for mark in marks(cursor, archive.domain)]
+def _set_aside(platform: PlatformContext) -> list[dict[str, Any]]:
+    with platform.database.transaction() as cursor:
+        return [_told(mark) for mark in marks(cursor, platform.domain)]
 
 
 def _told(mark: SetAside) -> dict[str, Any]:

@@ -12,20 +12,21 @@ from typing import Any
 
 import click
 
-from onex_platform.base.settings import load_settings
 from onex_platform.cli.captured_pages import reconcile_command, replay_command
+from onex_platform.cli.opening import attached_platform
 from onex_platform.cli.snapshotter import dead_letters_command
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest import losses
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import registration_log
+from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
 from onex_platform.ingest.verification import proof_of_death, verify_log
 from onex_platform.log.compaction import compact
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.stats import log_stats
 from onex_platform.log.verify import orphans
 from onex_platform.log.verify.page_check import PagesAccount, verify_pages
-from onex_platform.projections.fold.checkpoint import fold_position
+from onex_platform.projections.fold.refold import folded_to
 from onex_platform.projections.reconciliation import look, settle
-from onex_platform.stack import attach
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 _dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing, say what would be.")
@@ -45,9 +46,9 @@ command.add_command(dead_letters_command)
 @_json_option
 def stats_command(as_json: bool) -> None:
     """Count pages, bytes and events, and say how far the log reaches."""
-    with _archive("postgres") as archive:
-        numbers = asdict(log_stats(archive.log)) | {"head": archive.cuts.head()}
-        groups = compact.plan(archive.log, look(archive).right_to)
+    with _log() as log:
+        numbers = asdict(log_stats(log)) | {"head": CommittedCuts(log).head()}
+        groups = compact.plan(log, look(log).right_to)
         numbers["mergeable_pages"] = sum(len(group.pages) for group in groups)
     _show(numbers, as_json)
 
@@ -66,15 +67,15 @@ def compact_command(dry_run: bool, limit: int) -> None:
 
     The old pages stay for readers that use them; `onex pages sweep` removes them later.
     """
-    with _archive("postgres") as archive:
+    with _log() as log:
         if dry_run:
-            for group in compact.plan(archive.log, look(archive).right_to, limit):
-                click.echo(f"would merge  {group}, {archive.log.layout.describe(*group.span)}")
+            for group in compact.plan(log, look(log).right_to, limit):
+                click.echo(f"would merge  {group}, {log.layout.describe(*group.span)}")
             return
         # Merging reads pages only: none of Spark's connectors is needed.
-        with open_session(archive.settings, []) as spark:
-            below = settle(archive, look(archive))
-            account = compact.compact(spark, archive.log, below, limit)
+        with open_session(log.settings, []) as spark:
+            below = settle(log, look(log))
+            account = compact.compact(spark, log, below, limit)
     _show({name: value for name, value in asdict(account).items() if name != "failures"})
     for failure in account.failures:
         click.echo(f"failed  {failure}")
@@ -92,8 +93,8 @@ def compact_command(dry_run: bool, limit: int) -> None:
 )
 def sweep_command(dry_run: bool, limit: int) -> None:
     """Delete the files of pages that were replaced longer ago than the grace period."""
-    with _archive("postgres") as archive:
-        swept = compact.sweep(archive.log, limit, dry_run=dry_run)
+    with _log() as log:
+        swept = compact.sweep(log, limit, dry_run=dry_run)
     verb = "would delete" if dry_run else "deleted"
     click.echo(f"{verb} {swept.pages} replaced pages, {swept.bytes} bytes")
 
@@ -109,13 +110,13 @@ def verify_command(sample: int | None, delete_orphans: bool, as_json: bool) -> N
 
     Orphans are files that no table names. They do no harm and are no fault.
     """
-    with _archive("postgres") as archive:
-        log, pages = verify_log(archive), _verified(archive, sample)
-        is_dead = proof_of_death(archive, _folded(archive))
-        found = list(orphans.find_orphans(archive.log, is_dead, datetime.now(UTC)))
-        deleted = orphans.delete_orphans(archive.log, found) if delete_orphans else 0
-    faults = [*log.faults, *pages.faults]
-    numbers = asdict(log) | asdict(pages) | {"deleted_orphans": deleted}
+    with _log() as log:
+        whole, pages = verify_log(log), _verified(log, sample)
+        is_dead = proof_of_death(log, folded_to(log.database, log.domain))
+        found = list(orphans.find_orphans(log, is_dead, datetime.now(UTC)))
+        deleted = orphans.delete_orphans(log, found) if delete_orphans else 0
+    faults = [*whole.faults, *pages.faults]
+    numbers = asdict(whole) | asdict(pages) | {"deleted_orphans": deleted}
     if as_json:
         details = {
             "faults": [fault._asdict() for fault in faults],
@@ -137,8 +138,8 @@ def skip_lost_command(yes: bool) -> None:
     They are gone; what is given up stays on record, and `onex pages verify` counts it. A topic that
     was made anew or cut short is read from its beginning.
     """
-    with _archive("postgres", "kafka") as archive:
-        lost = losses.find_losses(archive)
+    with attached_platform("postgres", "kafka") as platform:
+        lost = losses.find_losses(platform)
         if not lost:
             click.echo("Nothing is lost.")
             return
@@ -148,7 +149,7 @@ def skip_lost_command(yes: bool) -> None:
             click.echo(f"made anew or cut short  {place} {restart}")
         if not yes:
             click.confirm("Go on without these records?", abort=True)
-        losses.accept_losses(archive, lost)
+        losses.accept_losses(platform, lost)
     if lost.deleted:
         records = sum(span.end - span.start for span in lost.deleted.values())
         click.echo(f"Reading goes on behind {records} lost offsets.")
@@ -157,23 +158,17 @@ def skip_lost_command(yes: bool) -> None:
 
 
 @contextmanager
-def _archive(*services: str) -> Iterator[PageArchive]:
-    with open_archive(attach(load_settings(), services=services)) as archive:
-        yield archive
+def _log() -> Iterator[PageLog]:
+    with attached_platform("postgres") as platform:
+        yield registration_log(platform)
 
 
-def _verified(archive: PageArchive, sample: int | None) -> PagesAccount:
+def _verified(log: PageLog, sample: int | None) -> PagesAccount:
     """A sample is read here, everything on Spark."""
     if sample is not None:
-        return verify_pages(archive.log, sample)
-    with open_session(archive.settings, []) as spark:
-        return verify_pages(archive.log, spark=spark)
-
-
-def _folded(archive: PageArchive) -> int:
-    """The fold's cursor: below it, nothing is entered into the log any more."""
-    with archive.database.transaction() as cursor:
-        return fold_position(cursor, archive.domain)
+        return verify_pages(log, sample)
+    with open_session(log.settings, []) as spark:
+        return verify_pages(log, spark=spark)
 
 
 def _show(numbers: Mapping[str, Any], as_json: bool = False) -> None:

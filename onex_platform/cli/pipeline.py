@@ -15,6 +15,7 @@ from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.standalone import follow, run_once
 from onex_platform.stack import attach, spark_jars
+from onex_platform.topics.catalogue import load_catalogue
 
 _PROGRESS_SECONDS = 5
 
@@ -55,7 +56,7 @@ def _run(settings: Settings, once: bool) -> None:
     with (
         open_keeper(settings) as keeper,
         open_session(settings, jars) as spark,
-        open_archive(settings) as archive,
+        open_archive(settings, load_catalogue()) as archive,
     ):
         if not once:
             follow(spark, archive, keeper, _say, _Progress())

@@ -14,13 +14,14 @@ from uuid import UUID
 import click
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.base.settings import load_settings
+from onex_platform.cli.opening import attached_platform
 from onex_platform.cli.options import tenant_option
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import registration_log
+from onex_platform.log.page_log import PageLog
 from onex_platform.projections import checks
 from onex_platform.projections.fold.set_aside import SetAside
 from onex_platform.projections.history import hourly_states
@@ -38,7 +39,6 @@ from onex_platform.projections.rebuild.scopes import (
     scope_of,
 )
 from onex_platform.projections.rebuild.side_table import Comparison
-from onex_platform.stack import attach
 
 _COLUMNS = ("entity_id", "node_name", "tenant", "node_type", "current_state", "last_heartbeat_at")
 _ASIDE = " *"
@@ -75,9 +75,9 @@ def show_command(node: str, tenant: str | None, as_json: bool) -> None:
     A node that is set aside is shown as it was when its events could last be folded, and since when
     and why they can't be.
     """
-    with _archive() as archive:
-        entity_id = entity_of(archive.settings, node, tenant)
-        reader = ProjectionReaderRegistration.of(archive)
+    with _log() as log:
+        entity_id = entity_of(log.settings, node, tenant)
+        reader = ProjectionReaderRegistration.of(log)
         row = reader.get_entity_state(entity_id, include_deregistered=True)
         aside = reader.get_set_aside([entity_id]).get(entity_id)
     _show_node(node, row, as_json, aside)
@@ -107,10 +107,10 @@ def list_command(
         tenant=tenant,
         capability=capability,
     )
-    with _archive() as archive:
-        reader = ProjectionReaderRegistration.of(archive)
-        found = reader.find(wanted, archive.domain, PageRequest(**page))
-        aside = reader.get_set_aside([row.entity_id for row in found.items], archive.domain)
+    with _log() as log:
+        reader = ProjectionReaderRegistration.of(log)
+        found = reader.find(wanted, log.domain, PageRequest(**page))
+        aside = reader.get_set_aside([row.entity_id for row in found.items], log.domain)
     if as_json:
         told = {str(mark.entity_id): _told(mark) for mark in aside.values()}
         click.echo(json.dumps(found.model_dump(mode="json") | {"set_aside": told}, indent=2))
@@ -136,14 +136,14 @@ def as_of_command(
     require_node_of(node, tenant)
     if node is not None and rows:
         raise ConfigurationError("--rows is about the fleet; leave out --node or --rows.")
-    with _archive() as archive:
-        reader = ProjectionReaderRegistration.of(archive)
+    with _log() as log:
+        reader = ProjectionReaderRegistration.of(log)
         if node is not None:
-            entity_id = entity_of(archive.settings, node, tenant)
+            entity_id = entity_of(log.settings, node, tenant)
             found = reader.get_entity_state_as_of(entity_id, time, include_deregistered=True)
             _show_node(node, found, as_json)
             return
-        with open_session(archive.settings, []) as spark:
+        with open_session(log.settings, []) as spark:
             if not rows:
                 _show_counts(reader.count_by_state_as_of(spark, time), as_json)
                 return
@@ -159,9 +159,9 @@ def as_of_command(
 @click.option("--hour", type=_Instant(), help="Write this hour, again if it was written before.")
 def history_command(hour: datetime | None) -> None:
     """Store the end state of every hour that is over, from which as-of starts."""
-    with _archive() as archive, open_session(archive.settings, []) as spark:
-        for each in [hour] if hour else hourly_states.unwritten_hours(archive):
-            state = hourly_states.write_hour(spark, archive, each)
+    with _log() as log, open_session(log.settings, []) as spark:
+        for each in [hour] if hour else hourly_states.unwritten_hours(log):
+            state = hourly_states.write_hour(spark, log, each)
             click.echo(f"{hourly_states.hour_of(each).isoformat()}  {state.nodes} nodes")
 
 
@@ -170,8 +170,8 @@ def history_command(hour: datetime | None) -> None:
 @_json_option
 def prove_command(sample: int | None, as_json: bool) -> None:
     """Fold the log again and compare the live rows with it; exit code 1 if they differ."""
-    with _archive() as archive, open_session(archive.settings, []) as spark:
-        proved = proof.live_equals_replay(spark, archive, sample)
+    with _log() as log, open_session(log.settings, []) as spark:
+        proved = proof.live_equals_replay(spark, log, sample)
     _show_comparison(proved.comparison, proved.events, as_json)
     if not proved.holds:
         click.echo(checks.live_equals_replay(proved).description, err=True)
@@ -201,11 +201,11 @@ def rebuild_command(
 
     The pipeline goes on meanwhile. Exit code 1 if a dry run finds a difference.
     """
-    with _archive() as archive:
-        scope = scope_of(archive.settings, node=node, tenant=tenant, since=since, until=until)
+    with _log() as log:
+        scope = scope_of(log.settings, node=node, tenant=tenant, since=since, until=until)
         with (
-            open_session(archive.settings, []) as spark,
-            open_rebuild(spark, archive, scope) as rebuild,
+            open_session(log.settings, []) as spark,
+            open_rebuild(spark, log, scope) as rebuild,
         ):
             rebuild.catch_up()
             comparison = rebuild.compare()
@@ -222,9 +222,9 @@ def rebuild_command(
 
 
 @contextmanager
-def _archive() -> Iterator[PageArchive]:
-    with open_archive(attach(load_settings(), services=["postgres"])) as archive:
-        yield archive
+def _log() -> Iterator[PageLog]:
+    with attached_platform("postgres") as platform:
+        yield registration_log(platform)
 
 
 def _show_node(

@@ -138,8 +138,9 @@ def sweep_command(dry_run: bool, raise_versions: bool, contents: bool, as_json: 
 def topic_command(dry_run: bool) -> None:
     """Create the snapshot topic, or alter what differs from contract and SNAPSHOT_ variables."""
     settings = attach(load_settings(), services=["kafka"])
-    config = ModelSnapshotTopicConfig.default(settings.environment)
-    changes = ensure_topic(settings, load_catalogue(), config, dry_run=dry_run)
+    catalogue = load_catalogue()
+    config = ModelSnapshotTopicConfig.default(catalogue, settings.environment)
+    changes = ensure_topic(settings, catalogue, config, dry_run=dry_run)
     click.echo(f"{'would be ' if dry_run else ''}{changes}  {config.topic}")
 
 

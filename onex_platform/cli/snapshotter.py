@@ -276,7 +276,7 @@ def _relay(config: CaptureConfig) -> Iterator[Relay | None]:
         return
     from onex_platform.base.settings import load_settings
     from onex_platform.capture.read.kafka_relay import open_relay
-    from onex_platform.ingest.archive import input_topics
+    from onex_platform.ingest.inputs import input_topics
     from onex_platform.stack import attach
     from onex_platform.topics.catalogue import load_catalogue
 

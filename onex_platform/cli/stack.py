@@ -89,10 +89,17 @@ def logs_command(service: str | None, follow: bool, lines: int) -> None:
 def dev_command(spark: bool, schemas: bool, port: int) -> None:
     """Open Dagster's web interface on the stack; Ctrl-C stops what was started for it."""
     from onex_platform.stack.dev import develop
+    from onex_platform.topics.catalogue import load_catalogue
 
     with suppress(KeyboardInterrupt):
-        services = _services(spark, schemas)
-        sys.exit(develop(load_settings(), services=services, port=port, report=_report))
+        code = develop(
+            load_settings(),
+            load_catalogue(),
+            services=_services(spark, schemas),
+            port=port,
+            report=_report,
+        )
+        sys.exit(code)
 
 
 def _services(spark: bool, schemas: bool) -> tuple[str, ...]:

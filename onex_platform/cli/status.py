@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 
 import click
 
-from onex_platform.base.settings import load_settings
+from onex_platform.cli.opening import attached_platform
+from onex_platform.context import PlatformContext
 from onex_platform.engines.postgres.leases import LeaseRecord
-from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.pipeline.status import Status, look
-from onex_platform.stack import attach
 
 _LOOK_SECONDS = 2.0
 
@@ -36,20 +35,20 @@ def command(as_json: bool, watch: bool, exit_when_healthy: bool, timeout: float 
       onex status --exit-when-healthy --timeout 60     in a script that deploys
     """
     limit = None if timeout is None else time.monotonic() + timeout
-    with open_archive(attach(load_settings(), services=["postgres"])) as archive:
-        status = look(archive, datetime.now(UTC))
+    with attached_platform("postgres") as platform:
+        status = look(platform, datetime.now(UTC))
         _show(status, as_json)
         if watch or exit_when_healthy:
-            for status in _looks(archive, limit):
+            for status in _looks(platform, limit):
                 if exit_when_healthy and status.healthy:
                     break
                 _show(status, as_json)
     sys.exit(0 if status.healthy else 1)
 
 
-def _looks(archive: PageArchive, limit: float | None) -> Iterator[Status]:
+def _looks(platform: PlatformContext, limit: float | None) -> Iterator[Status]:
     while limit is None or time.monotonic() < limit:
-        yield look(archive, datetime.now(UTC))
+        yield look(platform, datetime.now(UTC))
         time.sleep(_LOOK_SECONDS)
 
 

@@ -13,7 +13,7 @@ from onex_platform.base.settings import load_settings
 from onex_platform.cli.topic_commands import topics_cluster, topics_contracts
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.stack import attach
-from onex_platform.topics.catalogue import TopicContract, load_whole_catalogue
+from onex_platform.topics.catalogue import TopicContract, load_catalogue, load_whole_catalogue
 from onex_platform.topics.grammar import EnumTopicDialect
 from onex_platform.topics.provision import ProvisionReport, create_topics
 
@@ -62,7 +62,8 @@ def create_command(dry_run: bool, as_json: bool) -> None:
 
     A topic that differs from its contract, or that no contract knows, is reported and left alone.
     """
-    report = create_topics(attach(load_settings(), services=["kafka"]), dry_run=dry_run)
+    settings = attach(load_settings(), services=["kafka"])
+    report = create_topics(settings, load_catalogue(), dry_run=dry_run)
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from onex_platform.base.settings import Settings
 from onex_platform.checks import Number, Verdict
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.scan import ScanAccount, scan
 from onex_platform.deadlines.scan_state import flapping, holds
 from onex_platform.engines.kafka.broker_clock import broker_clock
-from onex_platform.ingest.archive import PageArchive
 
 CLOCK_AHEAD = "broker clock ahead by seconds"
 _SKEW_OF_GRACE = 0.1
@@ -24,28 +24,28 @@ class WatchVerdict(NamedTuple):
     is_warning: bool
 
 
-def no_overdue_without_fact(archive: PageArchive, now: datetime) -> WatchVerdict:
+def no_overdue_without_fact(platform: PlatformContext, now: datetime) -> WatchVerdict:
     """Whether every deadline that passed a while ago has become a fact, or is held on purpose."""
-    found = scan(archive, now, dry_run=True)
-    open_holds = holds(archive, "open")
-    ahead = clock_ahead_seconds(archive.settings)
+    found = scan(platform, now, dry_run=True)
+    open_holds = holds(platform, "open")
+    ahead = clock_ahead_seconds(platform.settings)
     numbers = account_numbers(found) | {
         "overdue without fact": found.declared,
         "holds": len(open_holds),
-        "flapping": len(flapping(archive, now)),
+        "flapping": len(flapping(platform, now)),
         **({} if ahead is None else {CLOCK_AHEAD: ahead}),
     }
     if found.judged_before is None:
         return WatchVerdict(Verdict(True, "Another registry declares timeouts.", numbers), False)
-    if complaint := _missed(found, archive.settings, now):
+    if complaint := _missed(found, platform.settings, now):
         return WatchVerdict(Verdict(False, complaint, numbers), False)
-    if complaint := _put_off(found, archive.settings, now):
+    if complaint := _put_off(found, platform.settings, now):
         return WatchVerdict(Verdict(False, complaint, numbers), True)
     if open_holds:
         named = ", ".join(hold.tenant for hold in open_holds[:10])
         sentence = f"{found.held} overdue nodes are held back, of {named}."
         return WatchVerdict(Verdict(False, sentence, numbers), True)
-    if ahead is not None and abs(ahead) > most_skew_seconds(archive.settings):
+    if ahead is not None and abs(ahead) > most_skew_seconds(platform.settings):
         return WatchVerdict(Verdict(False, _skewed(ahead), numbers), True)
     sentence = f"{found.overdue} rows are overdue; none of them waits without reason."
     return WatchVerdict(Verdict(True, sentence, numbers), False)

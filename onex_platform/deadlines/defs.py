@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from onex_platform import wiring
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.checks import account_numbers
 from onex_platform.deadlines.checks import no_overdue_without_fact as judge_overdue
 from onex_platform.deadlines.scan import note_watch, scan
 from onex_platform.deadlines.scan_state import flapping, holds
-from onex_platform.ingest.archive import PageArchive
 
 
 class ScanConfig(dg.Config):
@@ -28,12 +28,12 @@ def build_definitions() -> dg.Definitions:
 
 @dg.op
 def declare_timeouts(
-    context: dg.OpExecutionContext, config: ScanConfig, archive: dg.ResourceParam[PageArchive]
+    context: dg.OpExecutionContext, config: ScanConfig, platform: dg.ResourceParam[PlatformContext]
 ) -> None:
     """Declare what is overdue; the facts wait for the next cut."""
     now = datetime.now(UTC)
-    account = scan(archive, now, dry_run=config.dry_run)
-    open_holds = holds(archive, "open")
+    account = scan(platform, now, dry_run=config.dry_run)
+    open_holds = holds(platform, "open")
     for hold in open_holds:
         context.log.warning(
             f"Expiries of {hold.tenant} are held since {hold.since}: {hold.held} nodes, "
@@ -44,7 +44,7 @@ def declare_timeouts(
             **account_numbers(account),
             "alerts": account.alerts,
             "holds": len(open_holds),
-            "flapping": len(flapping(archive, now)),
+            "flapping": len(flapping(platform, now)),
         }
     )
 
@@ -61,21 +61,21 @@ def scan_deadlines() -> None:
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def scan_when_overdue(
-    context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+    context: dg.SensorEvaluationContext, platform: dg.ResourceParam[PlatformContext]
 ) -> dg.RunRequest | dg.SkipReason:
     """Keep the watch, and start a scan when a deadline has passed and no draining run scans."""
     # A draining run looks as well, but not while it starts, nor during a long fold.
-    due = note_watch(archive, datetime.now(UTC))
-    if reason := wiring.drained_by(context.instance, archive):
+    due = note_watch(platform, datetime.now(UTC))
+    if reason := wiring.drained_by(context.instance, platform):
         return dg.SkipReason(f"{reason} It scans the deadlines.")
-    if reason := wiring.reason_to_wait(context.instance, archive, scan_deadlines.name):
+    if reason := wiring.reason_to_wait(context.instance, platform, scan_deadlines.name):
         return dg.SkipReason(reason)
     return dg.RunRequest() if due else dg.SkipReason("No deadline can be judged now.")
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS)
-def no_overdue_without_fact(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+def no_overdue_without_fact(platform: dg.ResourceParam[PlatformContext]) -> dg.AssetCheckResult:
     """Every deadline that has passed became a fact, or does not on purpose; a hold is a warning."""
-    found = judge_overdue(archive, datetime.now(UTC))
+    found = judge_overdue(platform, datetime.now(UTC))
     severity = dg.AssetCheckSeverity.WARN if found.is_warning else dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(**found.verdict._asdict(), severity=severity)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from onex_platform.base.settings import Settings
 from onex_platform.capture.read.kafka_relay import captured_until
+from onex_platform.context import PlatformContext
 from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres.database import Cursor, fetch_one
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.fold.refold import folded_to
 
@@ -35,7 +35,7 @@ class Watch(NamedTuple):
         return is_past(self.grace_until, now)
 
 
-def evident_until(archive: PageArchive, now: datetime) -> datetime:
+def evident_until(platform: PlatformContext, now: datetime) -> datetime:
     """The moment before which everything that nodes sent is in the rows, `now` at the latest.
 
     That is where the fold stands. If it stands because nothing is left to fold, time has passed all
@@ -43,10 +43,10 @@ def evident_until(archive: PageArchive, now: datetime) -> datetime:
     snapshotter captured and has not relayed is not in the rows either. Raises `InfraError` if the
     broker can't be asked: then there is no evidence at all.
     """
-    folded = moment_of(folded_to(archive))
-    if now - folded > _FRESH and not measure_backlog(archive):
-        folded = max(folded, now - timedelta(seconds=archive.settings.pages.settle_seconds))
-    with archive.database.transaction() as cursor:
+    folded = moment_of(folded_to(platform.database, platform.domain))
+    if now - folded > _FRESH and not measure_backlog(platform):
+        folded = max(folded, now - timedelta(seconds=platform.settings.pages.settle_seconds))
+    with platform.database.transaction() as cursor:
         captured = captured_until(cursor, folded)
     return min(now, folded, captured or now)
 

@@ -23,6 +23,7 @@ from onex_platform.base.errors import InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.alerts import alert_of_holds
 from onex_platform.deadlines.eligibility import (
     Watch,
@@ -37,7 +38,6 @@ from onex_platform.deadlines.timeout_facts import undeclared
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
 from onex_platform.engines.postgres.database import Cursor, fetch_one
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.inbox import submit
 from onex_platform.projections import overdue
 from onex_platform.projections.overdue import BEGINNING, OverdueKey
@@ -92,7 +92,7 @@ def declares_timeouts(settings: Settings) -> bool:
 
 
 def scan(
-    archive: PageArchive, now: datetime, *, dry_run: bool = False, tenant: str | None = None
+    platform: PlatformContext, now: datetime, *, dry_run: bool = False, tenant: str | None = None
 ) -> ScanAccount:
     """Declare what is overdue at `now`, as far as the evidence goes; a dry run only counts.
 
@@ -100,35 +100,35 @@ def scan(
     Raises `InfraError` if the evidence can't be had; then nothing is judged, and the watch is over.
     """
     account = ScanAccount()
-    if not declares_timeouts(archive.settings):
+    if not declares_timeouts(platform.settings):
         return account
-    before, watch = (_look if dry_run else _keep)(archive, now)
+    before, watch = (_look if dry_run else _keep)(platform, now)
     account.judged_before, account.watched_at = before, watch.watched_at
     if not watch.may_judge(now):
         account.grace_until = watch.grace_until
-    run = _Run(archive, now, before, account, dry_run=dry_run, tenant=tenant)
+    run = _Run(platform, now, before, account, dry_run=dry_run, tenant=tenant)
     if dry_run:
         run.through()
-    elif account.grace_until is None and _has_work(archive, before):
-        with _scan_lock(archive) as is_ours:
+    elif account.grace_until is None and _has_work(platform, before):
+        with _scan_lock(platform) as is_ours:
             if is_ours:
                 run.through()
         account.stood_back = not is_ours
         account.complete &= is_ours
-        account.alerts = alert_of_holds(archive, now) if is_ours else 0
+        account.alerts = alert_of_holds(platform, now) if is_ours else 0
     return account
 
 
 @contextmanager
-def _scan_lock(archive: PageArchive) -> Iterator[bool]:
+def _scan_lock(platform: PlatformContext) -> Iterator[bool]:
     """Whether to scan now: rivals would do no harm, only the same work twice.
 
     So nobody waits for the turn, and one that is kept for too long is not respected: its holder was
     stopped, or is lost in a network, and would keep everybody alive for ever.
     """
-    longest = timedelta(seconds=archive.settings.deadlines.turn_seconds)
-    key = _lock_key(archive.domain)
-    with archive.database.session_lock_if_free(key) as held_for:
+    longest = timedelta(seconds=platform.settings.deadlines.turn_seconds)
+    key = _lock_key(platform.domain)
+    with platform.database.session_lock_if_free(key) as held_for:
         if held_for is not None and held_for > longest:
             get_logger(__name__).warning(
                 "deadlines.passing_a_stuck_scan", held_seconds=held_for.total_seconds()
@@ -136,67 +136,67 @@ def _scan_lock(archive: PageArchive) -> Iterator[bool]:
         yield held_for is None or held_for > longest
 
 
-def scan_when_due(archive: PageArchive, now: datetime) -> ScanAccount | None:
+def scan_when_due(platform: PlatformContext, now: datetime) -> ScanAccount | None:
     """For loops: keep the watch, and scan if that may change something; None if not."""
-    return scan(archive, now) if note_watch(archive, now) else None
+    return scan(platform, now) if note_watch(platform, now) else None
 
 
-def note_watch(archive: PageArchive, now: datetime) -> bool:
+def note_watch(platform: PlatformContext, now: datetime) -> bool:
     """Note that the deadlines are watched, and say whether a scan is due.
 
     Raises `InfraError` if the evidence can't be had; then it is noted that the watch is over.
     """
-    return declares_timeouts(archive.settings) and _is_due(archive, now, *_keep(archive, now))
+    return declares_timeouts(platform.settings) and _is_due(platform, now, *_keep(platform, now))
 
 
-def is_due(archive: PageArchive, now: datetime) -> bool:
+def is_due(platform: PlatformContext, now: datetime) -> bool:
     """Whether a scan may declare something; nothing is noted.
 
     That is so if a deadline passed since the last scan, if that scan did not come to its end, and
     every now and then while something waits that could not be declared.
     """
-    return declares_timeouts(archive.settings) and _is_due(archive, now, *_look(archive, now))
+    return declares_timeouts(platform.settings) and _is_due(platform, now, *_look(platform, now))
 
 
-def _is_due(archive: PageArchive, now: datetime, before: datetime, watch: Watch) -> bool:
+def _is_due(platform: PlatformContext, now: datetime, before: datetime, watch: Watch) -> bool:
     """One look at each index."""
     if not watch.may_judge(now):
         return False
-    with archive.database.transaction() as cursor:
-        last = fetch_one(cursor, _LAST_SCAN, {"domain": archive.domain})
-        pause = timedelta(seconds=archive.settings.deadlines.rescan_seconds)
+    with platform.database.transaction() as cursor:
+        last = fetch_one(cursor, _LAST_SCAN, {"domain": platform.domain})
+        pause = timedelta(seconds=platform.settings.deadlines.rescan_seconds)
         rested = last.scanned_at is None or now - last.scanned_at >= pause
         if rested and last.unsettled:
             return True
         new = rested or last.scanned_before is None or last.stopped
         since = BEGINNING if new else OverdueKey(last.scanned_before, BEGINNING.entity_id)
-        return any(overdue.exists(cursor, archive.domain, kind, before, since) for kind in _KINDS)
+        return any(overdue.exists(cursor, platform.domain, kind, before, since) for kind in _KINDS)
 
 
-def _has_work(archive: PageArchive, before: datetime) -> bool:
+def _has_work(platform: PlatformContext, before: datetime) -> bool:
     """Whether something is overdue, or a hold has to be looked after."""
-    with archive.database.transaction() as cursor:
-        return fetch_one(cursor, _LAST_SCAN, {"domain": archive.domain}).unsettled or any(
-            overdue.exists(cursor, archive.domain, kind, before) for kind in _KINDS
+    with platform.database.transaction() as cursor:
+        return fetch_one(cursor, _LAST_SCAN, {"domain": platform.domain}).unsettled or any(
+            overdue.exists(cursor, platform.domain, kind, before) for kind in _KINDS
         )
 
 
-def _keep(archive: PageArchive, now: datetime) -> tuple[datetime, Watch]:
+def _keep(platform: PlatformContext, now: datetime) -> tuple[datetime, Watch]:
     """How far the evidence goes, and the watch, which is noted or, without evidence, broken off."""
     try:
-        before = evident_until(archive, now)
+        before = evident_until(platform, now)
     except InfraError:
-        with effect("deadlines.in_vain"), writing(archive) as cursor:
-            look_in_vain(cursor, archive.domain, now)
+        with effect("deadlines.in_vain"), writing(platform) as cursor:
+            look_in_vain(cursor, platform.domain, now)
         raise
-    with effect("deadlines.watch"), writing(archive) as cursor:
-        return before, keep_watch(cursor, archive.domain, archive.settings, now)
+    with effect("deadlines.watch"), writing(platform) as cursor:
+        return before, keep_watch(cursor, platform.domain, platform.settings, now)
 
 
-def _look(archive: PageArchive, now: datetime) -> tuple[datetime, Watch]:
-    before = evident_until(archive, now)
-    with archive.database.transaction() as cursor:
-        return before, look_at_watch(cursor, archive.domain, archive.settings, now)
+def _look(platform: PlatformContext, now: datetime) -> tuple[datetime, Watch]:
+    before = evident_until(platform, now)
+    with platform.database.transaction() as cursor:
+        return before, look_at_watch(cursor, platform.domain, platform.settings, now)
 
 
 class _Run:
@@ -204,7 +204,7 @@ class _Run:
 
     def __init__(
         self,
-        archive: PageArchive,
+        platform: PlatformContext,
         now: datetime,
         before: datetime,
         account: ScanAccount,
@@ -212,17 +212,17 @@ class _Run:
         dry_run: bool,
         tenant: str | None,
     ) -> None:
-        self._archive = archive
-        self._domain = archive.domain
+        self._archive = platform
+        self._domain = platform.domain
         self._now = now
         self._before = before
         self._account = account
         self._dry_run = dry_run
         self._tenant = tenant
         self._is_aside = dry_run or tenant is not None  # later scans don't build on it
-        self._limits = archive.settings.deadlines
-        self._ack_window = timedelta(seconds=archive.settings.registration.ack_seconds)
-        self._guard = ExpiryGuard(archive.domain, archive.settings, now, dry_run=dry_run)
+        self._limits = platform.settings.deadlines
+        self._ack_window = timedelta(seconds=platform.settings.registration.ack_seconds)
+        self._guard = ExpiryGuard(platform.domain, platform.settings, now, dry_run=dry_run)
 
     def through(self) -> None:
         stopped = {kind: self._walk(kind) for kind in _KINDS}

@@ -11,15 +11,15 @@ from uuid import UUID
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import DeadlinesSettings
+from onex_platform.context import PlatformContext
 from onex_platform.engines.postgres.database import Cursor, fetch_one
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections import overdue
 
 
-def writing(archive: PageArchive) -> AbstractContextManager[Cursor]:
+def writing(platform: PlatformContext) -> AbstractContextManager[Cursor]:
     """A transaction of the clock's: one whose process is stopped inside keeps nobody for long."""
-    seconds = archive.settings.deadlines.turn_seconds
-    return archive.database.transaction(idle_seconds=seconds)
+    seconds = platform.settings.deadlines.turn_seconds
+    return platform.database.transaction(idle_seconds=seconds)
 
 
 class HoldRecord(NamedTuple):
@@ -57,7 +57,7 @@ class FlappingNode(NamedTuple):
 
 
 def override_guard(
-    archive: PageArchive,
+    platform: PlatformContext,
     tenant: str,
     *,
     reason: str,
@@ -71,14 +71,14 @@ def override_guard(
             raise ConfigurationError(f"{name} is empty; an override says who, for whom and why.")
     if lasts <= timedelta():
         raise ConfigurationError(f"An override can't last {lasts}; give a time above zero.")
-    with effect("deadlines.override"), writing(archive) as cursor:
-        _require_active(cursor, archive.domain, tenant)
+    with effect("deadlines.override"), writing(platform) as cursor:
+        _require_active(cursor, platform.domain, tenant)
         row = fetch_one(
             cursor,
             "INSERT INTO guard_overrides (domain, tenant, reason, ordered_by, ordered_at, until)"
             " VALUES (%s, %s, %s, %s, %s, %s)"
             " RETURNING override_id, tenant, reason, ordered_by, ordered_at, until",
-            [archive.domain, tenant, reason, by, now, now + lasts],
+            [platform.domain, tenant, reason, by, now, now + lasts],
         )
     return OverrideRecord(*row)
 
@@ -95,11 +95,11 @@ def _require_active(cursor: Cursor, domain: str, tenant: str) -> None:
 
 
 def holds(
-    archive: PageArchive, which: Literal["all", "open", "untold"] = "all", limit: int = 100
+    platform: PlatformContext, which: Literal["all", "open", "untold"] = "all", limit: int = 100
 ) -> list[HoldRecord]:
     """The holds, newest first: all, those that last, or those that no alert has told of."""
     return _book(
-        archive,
+        platform,
         "SELECT hold_id, tenant, since, fleet, expiry_limit, held, alerted_at, ended_at, ending"
         " FROM expiry_holds WHERE domain = %(domain)s AND CASE %(which)s::text"
         "  WHEN 'open' THEN ended_at IS NULL WHEN 'untold' THEN alerted_at IS NULL ELSE true END"
@@ -110,11 +110,11 @@ def holds(
 
 
 def overrides(
-    archive: PageArchive, *, in_force_at: datetime | None = None, limit: int = 100
+    platform: PlatformContext, *, in_force_at: datetime | None = None, limit: int = 100
 ) -> list[OverrideRecord]:
     """The orders, newest first; or those that are in force at a moment."""
     return _book(
-        archive,
+        platform,
         "SELECT override_id, tenant, reason, ordered_by, ordered_at, until FROM guard_overrides"
         " WHERE domain = %(domain)s AND (%(at)s::timestamptz IS NULL"
         "  OR (ordered_at <= %(at)s AND until > %(at)s))"
@@ -124,11 +124,11 @@ def overrides(
     )
 
 
-def flapping(archive: PageArchive, now: datetime, limit: int = 100) -> list[FlappingNode]:
+def flapping(platform: PlatformContext, now: datetime, limit: int = 100) -> list[FlappingNode]:
     """Nodes that expired so often within the window that something is wrong with them."""
-    chosen = archive.settings.deadlines
+    chosen = platform.settings.deadlines
     return _book(
-        archive,
+        platform,
         "SELECT entity_id, max(tenant) AS tenant, count(*) AS expiries, max(declared_at) AS last_at"
         " FROM declared_expiries"
         " WHERE domain = %(domain)s AND declared_at > %(since)s"
@@ -155,7 +155,9 @@ def prune_expiries(cursor: Cursor, domain: str, settings: DeadlinesSettings, now
     return cursor.rowcount
 
 
-def _book(archive: PageArchive, query: str, shape: Any, parameters: dict[str, Any]) -> list[Any]:
-    with archive.database.transaction() as cursor:
-        rows = cursor.execute(query, {"domain": archive.domain, **parameters})
+def _book(
+    platform: PlatformContext, query: str, shape: Any, parameters: dict[str, Any]
+) -> list[Any]:
+    with platform.database.transaction() as cursor:
+        rows = cursor.execute(query, {"domain": platform.domain, **parameters})
         return [shape(*row) for row in rows]

@@ -33,7 +33,7 @@ from onex_platform.engines.kafka.topic_admin import (
 from onex_platform.engines.schema_registry import SchemaRegistry
 from onex_platform.governance.cluster_plan import EnumDanger, Plan, Step, ended_topics, make_plan
 from onex_platform.governance.state import ClusterState, Subject, desired_state
-from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
+from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract_folders import folder_of
 from onex_platform.topics.policy import Policy, load_policy
 from onex_platform.topics.schemas import Schema, SchemaPair
@@ -50,9 +50,9 @@ class Governed:
     root: Path
 
     @classmethod
-    def of(cls, settings: Settings) -> Governed:
-        """The platform's own contracts and policy on the cluster of the settings."""
-        return cls(settings, load_whole_catalogue(), load_policy(), project_folder("contracts"))
+    def of(cls, settings: Settings, catalogue: Catalogue) -> Governed:
+        """These contracts and the platform's own policy on the cluster of the settings."""
+        return cls(settings, catalogue, load_policy(), project_folder("contracts"))
 
     @property
     def accounts(self) -> list[str]:

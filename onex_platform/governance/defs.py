@@ -7,12 +7,13 @@ import dagster as dg
 from onex_platform.base.settings import Settings
 from onex_platform.governance.cluster import Governed, plan
 from onex_platform.governance.review import review
+from onex_platform.topics.catalogue import Catalogue
 
 _QUARTERLY = "0 6 1 1,4,7,10 *"
 _MOST_NAMED = 20
 
 
-def build_definitions() -> dg.Definitions:
+def build_definitions(catalogue: Catalogue) -> dg.Definitions:
     cluster = dg.AssetSpec(
         key="kafka_cluster",
         group_name="topics",
@@ -24,7 +25,7 @@ def build_definitions() -> dg.Definitions:
     @dg.asset_check(asset=cluster.key, name="topics_agree_with_contracts")
     def topics_agree_with_contracts(settings: dg.ResourceParam[Settings]) -> dg.AssetCheckResult:
         """Whether topics, settings, rights, quotas and subjects are as the contracts say."""
-        found = plan(Governed.of(settings))
+        found = plan(Governed.of(settings, catalogue))
         kinds = Counter(step.kind for step in found.steps)
         return dg.AssetCheckResult(
             passed=found.is_empty and not found.refusals and not found.dangers,
@@ -42,7 +43,7 @@ def build_definitions() -> dg.Definitions:
     @dg.op(name="review_topics")
     def review_topics(context: dg.OpExecutionContext, settings: dg.ResourceParam[Settings]) -> None:
         """Log what nobody uses and what falls due."""
-        found = review(Governed.of(settings))
+        found = review(Governed.of(settings, catalogue))
         for due in found:
             context.log.warning(str(due))
         context.add_output_metadata({"due": len(found)})

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from onex_platform.base.settings import Settings
+from onex_platform.context import PlatformContext, open_platform
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.kafka.clients import open_consumer
-from onex_platform.engines.kafka.topic_admin import KafkaSession, dated_by_senders, topic_ids
-from onex_platform.engines.postgres.database import Database, Fence, open_database
-from onex_platform.ingest.admission.fast_path import InputTopic
+from onex_platform.engines.kafka.topic_admin import dated_by_senders
+from onex_platform.engines.postgres.database import Database, Fence
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
 from onex_platform.ingest.cuts.consistent_cut import (
     Cut,
     InputPartition,
     OffsetRange,
-    TopicIds,
     ends_of,
     plan_cut,
 )
@@ -30,10 +29,11 @@ from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehea
 from onex_platform.ingest.cuts.sizing import CutSizer
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.inbox import waiting
+from onex_platform.ingest.inputs import input_ids, input_topics, next_offsets
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
-from onex_platform.topics.catalogue import Catalogue, load_catalogue
+from onex_platform.topics.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,45 +55,38 @@ class TakenCut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PageArchive:
-    """The registration log with what fills it: its cuts, and the topics that they are taken of."""
+    """The registration log with what fills it: its cuts, and how large the next one may be."""
 
-    settings: Settings
-    catalogue: Catalogue
+    platform: PlatformContext
     log: PageLog
     cuts: CommittedCuts
-    kafka: KafkaSession
     cut_sizer: CutSizer
+
+    @classmethod
+    def of(cls, platform: PlatformContext) -> PageArchive:
+        """The platform's archive; its log is begun, if that was not done before."""
+        log = registration_log(platform)
+        cuts = CommittedCuts(log)
+        cuts.begin()
+        return cls(platform, log, cuts, CutSizer(platform.settings.pages.cut_events))
+
+    @property
+    def settings(self) -> Settings:
+        return self.platform.settings
 
     @property
     def domain(self) -> str:
-        return self.log.domain
+        return self.platform.domain
 
     @property
     def database(self) -> Database:
-        return self.log.database
-
-    @property
-    def store(self) -> PageStore:
-        return self.log.store
-
-    @property
-    def buckets(self) -> int:
-        return self.log.address.buckets
+        return self.platform.database
 
     def fenced(self, fence: Fence) -> PageArchive:
         """The same archive, for somebody whose transactions may be refused at their end."""
         log = self.log.fenced(fence)
-        return replace(self, log=log, cuts=CommittedCuts(log))
-
-    def input_topics(self) -> dict[str, InputTopic]:
-        """The topics that the log is made of."""
-        return input_topics(self.catalogue)
-
-    def topic_ids(self) -> TopicIds:
-        """Which topics were read, and which there are now."""
-        return TopicIds(
-            self.cuts.read_topics(), topic_ids(self.kafka.admin(), self.input_topics().keys())
-        )
+        platform = self.platform.fenced(fence)
+        return replace(self, platform=platform, log=log, cuts=CommittedCuts(log))
 
     def take_cut(
         self, spark: SparkSession, now: datetime, until: datetime | None = None
@@ -118,7 +111,7 @@ class PageArchive:
         head = self.cuts.head()
         ranges: dict[InputPartition, OffsetRange] = {}
         with open_consumer(self.settings) as consumer:
-            for place, offset in self.cuts.cursors().items():
+            for place, offset in next_offsets(self.platform).items():
                 first = ends_of(consumer, place).start
                 start = max(first, offset - _REHEARSED_RECORDS)
                 if start < offset and len(ranges) < _REHEARSED_PARTITIONS:
@@ -128,20 +121,20 @@ class PageArchive:
             rehearse(spark, self._job(cut, floor=None, whole=False), self.cuts)
 
     def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
-        topics = self.input_topics()
+        topics, admin = input_topics(self.platform.catalogue), self.platform.kafka.admin()
         settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
         end = settled if until is None else min(until, settled)
-        ids = self.topic_ids()
+        ids = input_ids(self.platform)
         with open_consumer(self.settings) as consumer:
             return plan_cut(
                 consumer,
                 topics,
-                self.cuts.cursors(),
+                next_offsets(self.platform),
                 self.cuts.head(),
                 end,
                 self.cut_sizer.most_records,
                 ids,
-                dated_by_senders(self.kafka.admin(), topics.keys()) if end == settled else (),
+                dated_by_senders(admin, topics.keys()) if end == settled else (),
                 settled,
             )
 
@@ -155,12 +148,12 @@ class PageArchive:
         return IngestJob(
             settings=self.settings,
             domain=self.domain,
-            store_url=self.store.url,
+            store=self.log.store,
             batch_id=uuid4(),
             cut=cut,
-            topics=self.input_topics(),
+            topics=input_topics(self.platform.catalogue),
             rules=intake_rules(self.settings, floor),
-            buckets=self.buckets,
+            buckets=self.log.buckets,
             # Whatever a sender dates later: no event of a cut lies behind the cut's end.
             read_at=cut.instant - _TICK,
             whole=whole,
@@ -169,40 +162,32 @@ class PageArchive:
 
 @contextmanager
 def open_archive(
-    settings: Settings, domain: str = REGISTRATION_DOMAIN, catalogue: Catalogue | None = None
+    settings: Settings, catalogue: Catalogue, domain: str = REGISTRATION_DOMAIN
 ) -> Iterator[PageArchive]:
-    """The archive that the settings name, for the block; its topics are the platform's, unless
-    another catalogue is given."""
-    catalogue = load_catalogue() if catalogue is None else catalogue
-    with open_database(settings) as database, KafkaSession(settings) as kafka:
-        address = LogAddress(
-            settings=settings,
-            domain=domain,
-            buckets=settings.pages.buckets,
-            store=PageStore(store_url(settings)),
-            layout=REGISTRATION_PAGES,
-            limits=PageLimits.of(settings.pages),
-        )
-        log = PageLog(address, database)
-        log.begin()
-        cuts = CommittedCuts(log)
-        cuts.begin()
-        cut_sizer = CutSizer(settings.pages.cut_events)
-        yield PageArchive(settings, catalogue, log, cuts, kafka, cut_sizer)
+    """The archive that the settings name, over connections of its own, for the block."""
+    with open_platform(settings, catalogue, domain) as platform:
+        yield PageArchive.of(platform)
+
+
+def registration_log(platform: PlatformContext) -> PageLog:
+    """The platform's log, begun if that was not done before."""
+    settings = platform.settings
+    address = LogAddress(
+        settings=settings,
+        domain=platform.domain,
+        buckets=settings.pages.buckets,
+        store=PageStore(store_url(settings)),
+        layout=REGISTRATION_PAGES,
+        limits=PageLimits.of(settings.pages),
+    )
+    log = PageLog(address, platform.database)
+    log.begin()
+    return log
 
 
 def store_url(settings: Settings) -> str:
     """Where the pages lie; unless set otherwise, in the stack's folder."""
     return settings.pages.url or str((settings.stack.folder / "pages").expanduser().resolve())
-
-
-def input_topics(catalogue: Catalogue) -> dict[str, InputTopic]:
-    """The topics of the catalogue that the registration log is made of."""
-    return {
-        contract.topic: InputTopic(contract.event_kind, legacy=contract.legacy_of is not None)
-        for contract in catalogue.registration_inputs()
-        if contract.event_kind is not None
-    }
 
 
 def durations(settings: Settings) -> Durations:

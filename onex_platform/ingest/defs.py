@@ -9,15 +9,19 @@ from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
 from onex_platform.base.settings import Settings
+from onex_platform.context import PlatformContext
 from onex_platform.ingest import checks, deduplication
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive, registration_log
 from onex_platform.ingest.closing import close_before
+from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
 from onex_platform.ingest.hour_counts import hour_counts
+from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import TopicState, topic_states
 from onex_platform.ingest.letters import letter_report
 from onex_platform.ingest.observing import noted, recalled, worth_recording
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction.compact import PAGES_PER_SWEEP, sweep
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import load_policy
@@ -57,7 +61,7 @@ def build_definitions(settings: Settings, catalogue: Catalogue) -> dg.Definition
             _topic_checks(catalogue),
         ],
         jobs=[sweeping, pruning, counting],
-        sensors=[_observation(catalogue)],
+        sensors=[observe_topics],
         schedules=[
             wiring.schedule(sweeping, "40 * * * *"),
             wiring.schedule(pruning, "10 3 * * *"),
@@ -66,16 +70,16 @@ def build_definitions(settings: Settings, catalogue: Catalogue) -> dg.Definition
     )
 
 
-def archive_resource(catalogue: Catalogue) -> dg.ResourceDefinition:
-    @dg.resource(required_resource_keys={"settings", "presence"})
-    def archive(context: dg.InitResourceContext) -> Iterator[PageArchive]:
-        """The domain's log, opened for a run or for a tick; a run that lost its lease can't
-        write."""
-        presence = context.resources.presence
-        with open_archive(context.resources.settings, catalogue=catalogue) as opened:
-            yield opened if presence is None else opened.fenced(presence.lease.fence)
+@dg.resource(required_resource_keys={"platform"})
+def log(context: dg.InitResourceContext) -> PageLog:
+    """The domain's log, for those who read it or look after its pages."""
+    return registration_log(context.resources.platform)
 
-    return archive
+
+@dg.resource(required_resource_keys={"platform"})
+def archive(context: dg.InitResourceContext) -> PageArchive:
+    """The domain's log with what fills it, for those who take cuts."""
+    return PageArchive.of(context.resources.platform)
 
 
 def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinition:
@@ -104,7 +108,7 @@ def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinitio
         """
         window = wiring.hours_of_run(context)
         cuts = close_before(spark.spark_session, archive, window.end)
-        for hour, counts in hour_counts(archive, window.start, window.end).items():
+        for hour, counts in hour_counts(archive.log, window.start, window.end).items():
             context.add_asset_metadata(counts._asdict(), partition_key=wiring.hour_key(hours, hour))
         return dg.MaterializeResult(
             metadata={"cuts of this run": cuts, "head": archive.cuts.head().isoformat()}
@@ -114,25 +118,23 @@ def _event_pages(settings: Settings, catalogue: Catalogue) -> dg.AssetsDefinitio
 
 
 @dg.asset_check(asset=wiring.EVENT_PAGES)
-def log_is_whole(
-    config: StretchOfLog, archive: dg.ResourceParam[PageArchive]
-) -> dg.AssetCheckResult:
+def log_is_whole(config: StretchOfLog, log: dg.ResourceParam[PageLog]) -> dg.AssetCheckResult:
     """No gap and no overlap: every offset was read once, every event is in a page once; of the last
     hours with every run, of the whole log every night."""
     since = None
     if config.hours is not None:
-        since = archive.cuts.head() - timedelta(hours=config.hours)
-    return dg.AssetCheckResult(**checks.log_is_whole(verify_log(archive, since))._asdict())
+        since = CommittedCuts(log).head() - timedelta(hours=config.hours)
+    return dg.AssetCheckResult(**checks.log_is_whole(verify_log(log, since))._asdict())
 
 
 @dg.asset_check(asset=wiring.EVENT_PAGES)
 def pages_are_sound(
     config: SampleOfPages,
     spark: dg.ResourceParam[PySparkResource],
-    archive: dg.ResourceParam[PageArchive],
+    log: dg.ResourceParam[PageLog],
 ) -> dg.AssetCheckResult:
     """A sample of the pages, or all, lie in the store with the checksum that they were given."""
-    account = verify_pages(archive.log, config.pages, spark.spark_session)
+    account = verify_pages(log, config.pages, spark.spark_session)
     return dg.AssetCheckResult(**checks.pages_are_sound(account)._asdict())
 
 
@@ -143,23 +145,25 @@ def pages_are_sound(
     owners=wiring.OWNERS,
     kinds={"postgres"},
 )
-def dead_letters(archive: dg.ResourceParam[PageArchive]) -> dg.MaterializeResult[None]:
+def dead_letters(platform: dg.ResourceParam[PlatformContext]) -> dg.MaterializeResult[None]:
     """Records that could not enter the log: how many wait, and what became of the others."""
-    return dg.MaterializeResult(metadata={**letter_report.letter_numbers(_counts(archive))})
+    return dg.MaterializeResult(metadata={**letter_report.letter_numbers(_counts(platform))})
 
 
 @dg.asset_check(asset=wiring.DEAD_LETTERS)
-def letters_are_looked_after(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+def letters_are_looked_after(
+    platform: dg.ResourceParam[PlatformContext],
+) -> dg.AssetCheckResult:
     """No dead letter waits longer than its context's team has promised to look at it."""
     found = letter_report.report(
-        _counts(archive), archive.catalogue, load_policy(), datetime.now(UTC)
+        _counts(platform), platform.catalogue, load_policy(), datetime.now(UTC)
     )
     return dg.AssetCheckResult(**letter_report.letters_are_looked_after(found)._asdict())
 
 
-def _counts(archive: PageArchive) -> list[letter_report.LetterCounts]:
-    with archive.database.transaction() as cursor:
-        return letter_report.count_letters(cursor, archive.domain)
+def _counts(platform: PlatformContext) -> list[letter_report.LetterCounts]:
+    with platform.database.transaction() as cursor:
+        return letter_report.count_letters(cursor, platform.domain)
 
 
 def _counting_job() -> Any:
@@ -182,9 +186,9 @@ def _topic_checks(catalogue: Catalogue) -> dg.AssetChecksDefinition:
         can_subset=True,
     )
     def topics_are_archived(
-        context: dg.AssetCheckExecutionContext, archive: dg.ResourceParam[PageArchive]
+        context: dg.AssetCheckExecutionContext, platform: dg.ResourceParam[PlatformContext]
     ) -> Iterator[dg.AssetCheckResult]:
-        for state in _states(archive, catalogue):
+        for state in _states(platform):
             key = wiring.topic_key(state.topic)
             for check in _TOPIC_CHECKS:
                 name = check.__name__
@@ -195,26 +199,19 @@ def _topic_checks(catalogue: Catalogue) -> dg.AssetChecksDefinition:
     return topics_are_archived
 
 
-def _observation(catalogue: Catalogue) -> dg.SensorDefinition:
-    @dg.sensor(
-        name="observe_topics",
-        minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+@dg.sensor(minimum_interval_seconds=30, default_status=dg.DefaultSensorStatus.RUNNING)
+def observe_topics(
+    context: dg.SensorEvaluationContext, platform: dg.ResourceParam[PlatformContext]
+) -> dg.SensorResult:
+    """Record each topic's offsets and lag, and the verdict on it, when they have changed."""
+    now = datetime.now(UTC)
+    memory = recalled(context.cursor)
+    news = worth_recording(memory, _states(platform), now)
+    return dg.SensorResult(
+        skip_reason=f"{len(news)} topics had news." if news else "No topic has news.",
+        asset_events=[event for state in news for event in _events(state)],
+        cursor=noted(memory, news, now),
     )
-    def observe_topics(
-        context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
-    ) -> dg.SensorResult:
-        """Record each topic's offsets and lag, and the verdict on it, when they have changed."""
-        now = datetime.now(UTC)
-        memory = recalled(context.cursor)
-        news = worth_recording(memory, _states(archive, catalogue), now)
-        return dg.SensorResult(
-            skip_reason=f"{len(news)} topics had news." if news else "No topic has news.",
-            asset_events=[event for state in news for event in _events(state)],
-            cursor=noted(memory, news, now),
-        )
-
-    return observe_topics
 
 
 def _events(state: TopicState) -> Iterator[dg.AssetObservation | dg.AssetCheckEvaluation]:
@@ -226,18 +223,18 @@ def _events(state: TopicState) -> Iterator[dg.AssetObservation | dg.AssetCheckEv
             yield dg.AssetCheckEvaluation(asset_key=key, check_name=check.__name__, **found)
 
 
-def _states(archive: PageArchive, catalogue: Catalogue) -> list[TopicState]:
-    made_anew = archive.topic_ids().made_anew
-    cursors, now = archive.cuts.cursors(), datetime.now(UTC)
-    return topic_states(archive.settings, catalogue, cursors, now, made_anew)
+def _states(platform: PlatformContext) -> list[TopicState]:
+    made_anew = input_ids(platform).made_anew
+    cursors, now = next_offsets(platform), datetime.now(UTC)
+    return topic_states(platform.settings, platform.catalogue, cursors, now, made_anew)
 
 
 @dg.op(pool=wiring.MAINTENANCE_POOL)
 def sweep_pages(
-    context: dg.OpExecutionContext, config: SweepConfig, archive: dg.ResourceParam[PageArchive]
+    context: dg.OpExecutionContext, config: SweepConfig, log: dg.ResourceParam[PageLog]
 ) -> None:
     """Delete the files of pages that were replaced longer ago than the grace period."""
-    swept = sweep(archive.log, config.most_pages, dry_run=config.dry_run)
+    swept = sweep(log, config.most_pages, dry_run=config.dry_run)
     context.add_output_metadata(swept._asdict())
 
 
@@ -250,15 +247,15 @@ def sweep_replaced_pages() -> None:
 def _pruning(catalogue: Catalogue) -> dg.JobDefinition:
     @dg.op(pool=wiring.MAINTENANCE_POOL)
     def forget_event_ids(
-        context: dg.OpExecutionContext, archive: dg.ResourceParam[PageArchive]
+        context: dg.OpExecutionContext, platform: dg.ResourceParam[PlatformContext]
     ) -> None:
         """Forget the ids of events that no input topic can deliver again."""
         stays = [contract.longest_stay for contract in catalogue.registration_inputs()]
         forgotten = deduplication.prune(
-            archive.database,
-            archive.domain,
+            platform.database,
+            platform.domain,
             now=datetime.now(UTC),
-            keep=timedelta(days=archive.settings.registration.ledger_days),
+            keep=timedelta(days=platform.settings.registration.ledger_days),
             largest_retention=max((stay for stay in stays if stay), default=timedelta()),
         )
         context.add_output_metadata({"forgotten ids": forgotten})

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from onex_platform.domain.order import POSITIONS_PER_MILLISECOND, position_at
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.page_log import PageLog
 
 _HOUR = timedelta(hours=1)
 _HOUR_WIDTH = _HOUR // timedelta(milliseconds=1) * POSITIONS_PER_MILLISECOND
@@ -28,36 +28,34 @@ class HourCounts(NamedTuple):
     bytes: int = 0
 
 
-def hour_counts(archive: PageArchive, start: datetime, end: datetime) -> dict[datetime, HourCounts]:
+def hour_counts(log: PageLog, start: datetime, end: datetime) -> dict[datetime, HourCounts]:
     """The counts of every hour from `start` on and before `end`, which are whole hours in UTC."""
     first, parts = start.astimezone(UTC), (end - start) // _HOUR
     hours = {first + number * _HOUR: HourCounts() for number in range(parts)}
-    with archive.database.transaction() as cursor:
+    with log.database.transaction() as cursor:
         cursor.execute(
             # A cut that ends on the hour belongs to the hour before.
             "SELECT date_trunc('hour', instant - interval '1 ms', 'UTC') AS hour,"
             " count(*) AS cuts, sum(read)::bigint AS read, sum(archived)::bigint AS archived,"
             " sum(parked)::bigint AS parked, sum(duplicates)::bigint AS duplicates"
             " FROM log_cuts WHERE domain = %s AND instant > %s AND instant <= %s GROUP BY hour",
-            (archive.domain, start, end),
+            (log.domain, start, end),
         )
         for hour, *counts in cursor:
             hours[hour.astimezone(UTC)] = HourCounts(*counts)
-    for part, found in archive.log.table.counts(position_at(start), _HOUR_WIDTH, parts).items():
+    for part, found in log.table.counts(position_at(start), _HOUR_WIDTH, parts).items():
         hour = first + part * _HOUR
         hours[hour] = hours[hour]._replace(**found._asdict())
     return hours
 
 
-def hours_closed(
-    archive: PageArchive, before: datetime, after: datetime
-) -> dict[datetime, HourCounts]:
+def hours_closed(log: PageLog, before: datetime, after: datetime) -> dict[datetime, HourCounts]:
     """The hours that ended while the head moved, as far as something was read in them.
 
     A week of them at most: a log that was left alone for longer has its hours backfilled.
     """
     end = _whole(after)
-    counts = hour_counts(archive, max(_whole(before), end - _WEEK), end)
+    counts = hour_counts(log, max(_whole(before), end - _WEEK), end)
     return {hour: found for hour, found in counts.items() if found.cuts}
 
 

@@ -10,9 +10,10 @@ before is recognised by its id.
 from __future__ import annotations
 
 from onex_platform.base.errors import OnexError
+from onex_platform.context import PlatformContext
 from onex_platform.engines.kafka.clients import open_consumer
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import Losses, find_lost
+from onex_platform.ingest.inputs import input_ids, input_topics, next_offsets
 from onex_platform.ingest.offsets import (
     CursorMove,
     CursorRestart,
@@ -25,24 +26,24 @@ class RivalReaderError(OnexError):
     """Reading went on elsewhere; nothing was accepted."""
 
 
-def find_losses(archive: PageArchive) -> Losses:
+def find_losses(platform: PlatformContext) -> Losses:
     """What comes next for the archive, but is no longer on the broker."""
-    ids = archive.topic_ids()
-    with open_consumer(archive.settings) as consumer:
-        return find_lost(consumer, archive.input_topics(), archive.cuts.cursors(), ids)
+    ids = input_ids(platform)
+    with open_consumer(platform.settings) as consumer:
+        return find_lost(consumer, input_topics(platform.catalogue), next_offsets(platform), ids)
 
 
-def accept_losses(archive: PageArchive, lost: Losses) -> None:
+def accept_losses(platform: PlatformContext, lost: Losses) -> None:
     """Let reading go on behind the losses, and keep them on record, in one transaction."""
     moves = (CursorMove(*place, span.start, span.end) for place, span in lost.deleted.items())
     restarts = (
         CursorRestart(*place, restart.expected, restart.held.start, restart.topic_id)
         for place, restart in lost.restarted.items()
     )
-    with archive.database.transaction() as cursor:
+    with platform.database.transaction() as cursor:
         if not (
-            move_consumer_cursors(cursor, archive.domain, moves)
-            and restart_consumer_cursors(cursor, archive.domain, restarts)
+            move_consumer_cursors(cursor, platform.domain, moves)
+            and restart_consumer_cursors(cursor, platform.domain, restarts)
         ):
             raise RivalReaderError(
                 "Reading went on while the losses were looked at.",
@@ -53,5 +54,5 @@ def accept_losses(archive: PageArchive, lost: Losses) -> None:
             " (domain, topic, partition, generation, start_offset, end_offset)"
             " SELECT domain, topic, partition, generation, %s, %s FROM consumer_cursors"
             " WHERE domain = %s AND topic = %s AND partition = %s",
-            [(*span, archive.domain, *place) for place, span in lost.deleted.items()],
+            [(*span, platform.domain, *place) for place, span in lost.deleted.items()],
         )

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres.database import fetch_one, lift_statement_limit
-from onex_platform.ingest.archive import PageArchive
-from onex_platform.ingest.cuts.committed_cuts import BEGINNING
+from onex_platform.ingest.cuts.committed_cuts import BEGINNING, CommittedCuts
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, OffsetRange
 from onex_platform.ingest.registration_pages import EnumPageReason, entered
 from onex_platform.log.page_layout import PageMetadata
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.page_table import PageEntry
 from onex_platform.log.replay import overlapping
 from onex_platform.log.verify.page_check import EnumLogFault, LogFault
@@ -46,21 +46,21 @@ class _Part(NamedTuple):
     entered: int
 
 
-def verify_log(archive: PageArchive, since: datetime | None = None) -> LogAccount:
+def verify_log(log: PageLog, since: datetime | None = None) -> LogAccount:
     """Whether every offset was read once, and every event that was read is in a page once.
 
     With `since`, only what cuts that ended later read.
     """
     account = LogAccount()
-    account.faults += _cut_faults(archive, since)
-    account.faults += _offset_faults(archive, since, account)
-    account.faults += _event_faults(archive, since, account)
+    account.faults += _cut_faults(log, since)
+    account.faults += _offset_faults(log, since, account)
+    account.faults += _event_faults(log, since, account)
     return account
 
 
-def _cut_faults(archive: PageArchive, since: datetime | None) -> Iterator[LogFault]:
+def _cut_faults(log: PageLog, since: datetime | None) -> Iterator[LogFault]:
     """A cut ends before the next one begins, the last one at the head or before it."""
-    with archive.database.transaction() as cursor:
+    with log.database.transaction() as cursor:
         if since is None:
             lift_statement_limit(cursor)
         broken = cursor.execute(
@@ -68,22 +68,20 @@ def _cut_faults(archive: PageArchive, since: datetime | None) -> Iterator[LogFau
             " OVER (ORDER BY closed_before) AS following"
             " FROM log_cuts JOIN log_heads USING (domain)"
             " WHERE domain = %s AND instant > %s) WHERE following < instant ORDER BY instant",
-            (archive.domain, since or BEGINNING),
+            (log.domain, since or BEGINNING),
         ).fetchall()
     for row in broken:
         sentence = f"The cut up to {row.instant} reaches beyond {row.following}, where it must end."
         yield LogFault(EnumLogFault.OVERLAP, sentence)
 
 
-def _offset_faults(
-    archive: PageArchive, since: datetime | None, account: LogAccount
-) -> Iterator[LogFault]:
+def _offset_faults(log: PageLog, since: datetime | None, account: LogAccount) -> Iterator[LogFault]:
     """The ranges that were read and those that are lost form one chain up to the cursor.
 
     Where offsets began anew, each generation has a chain of its own, up to where it ended.
     """
-    scope = {"domain": archive.domain, "since": since or BEGINNING, "whole": since is None}
-    with archive.database.transaction() as cursor:
+    scope = {"domain": log.domain, "since": since or BEGINNING, "whole": since is None}
+    with log.database.transaction() as cursor:
         if since is None:
             lift_statement_limit(cursor)
         totals = fetch_one(
@@ -134,20 +132,18 @@ def _offset_faults(
             yield LogFault(EnumLogFault.OVERLAP, f"{place} {offsets} are in two cuts.")
 
 
-def _event_faults(
-    archive: PageArchive, since: datetime | None, account: LogAccount
-) -> Iterator[LogFault]:
+def _event_faults(log: PageLog, since: datetime | None, account: LogAccount) -> Iterator[LogFault]:
     """Wherever cuts and pages share positions, the cuts archived as many as entered the pages."""
     start = position_at(since or BEGINNING)
     # The head first: below it, neither cuts nor events are added any more.
-    head = archive.cuts.head()
-    cuts = archive.database.stream(
+    head = CommittedCuts(log).head()
+    cuts = log.database.stream(
         "SELECT closed_before, instant, archived FROM log_cuts"
         " WHERE domain = %(domain)s AND instant <= %(head)s AND instant > %(since)s"
         " ORDER BY closed_before",
-        {"domain": archive.domain, "head": head, "since": since or BEGINNING},
+        {"domain": log.domain, "head": head, "since": since or BEGINNING},
     )
-    pages = archive.log.table.entries(position_at(head), start)
+    pages = log.table.entries(position_at(head), start)
     parts = heapq.merge(_cut_parts(cuts), (_page_part(page, account) for page in pages))
     for group in overlapping(parts, lambda part: (part.first, part.last)):
         if group[0].first < start:  # what reaches across the start may share it with what is before
@@ -155,7 +151,7 @@ def _event_faults(
         archived = sum(part.archived for part in group)
         found = sum(part.entered for part in group)
         if archived != found:
-            where = archive.log.layout.describe(group[0].first, max(part.last for part in group))
+            where = log.layout.describe(group[0].first, max(part.last for part in group))
             fault = EnumLogFault.GAP if found < archived else EnumLogFault.OVERLAP
             sentence = f"{archived} events were archived at {where}, {found} are in pages."
             yield LogFault(fault, sentence)
@@ -172,7 +168,7 @@ def _page_part(page: PageEntry, account: LogAccount) -> _Part:
     return _Part(*page.span, 0, entered(page))
 
 
-def proof_of_death(archive: PageArchive, folded: int) -> Callable[[PageMetadata], bool]:
+def proof_of_death(log: PageLog, folded: int) -> Callable[[PageMetadata], bool]:
     """Tells of a page that is in no table whether it can still become part of the log; `folded` is
     the fold's cursor.
 
@@ -180,7 +176,7 @@ def proof_of_death(archive: PageArchive, folded: int) -> Callable[[PageMetadata]
     past them; likewise a batch of decided facts, with the fold's cursor.
     """
     passed: dict[str, int] = {
-        EnumPageReason.INGEST: position_at(archive.cuts.head()),
+        EnumPageReason.INGEST: position_at(CommittedCuts(log).head()),
         EnumPageReason.DECISION: folded,
     }
 

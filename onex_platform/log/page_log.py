@@ -70,6 +70,14 @@ class PageLog:
         return self.address.domain
 
     @property
+    def settings(self) -> Settings:
+        return self.address.settings
+
+    @property
+    def buckets(self) -> int:
+        return self.address.buckets
+
+    @property
     def store(self) -> PageStore:
         return self.address.store
 

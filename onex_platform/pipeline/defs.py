@@ -14,6 +14,7 @@ from dagster_pyspark import PySparkResource
 from onex_platform import wiring
 from onex_platform.base.settings import Settings
 from onex_platform.checks import Verdict
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.checks import (
     CLOCK_AHEAD,
     clock_ahead_seconds,
@@ -24,6 +25,7 @@ from onex_platform.engines.postgres.leases import Presence
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.hour_counts import hours_closed
 from onex_platform.log.compaction.compact import GROUPS_PER_RUN, compact, plan
+from onex_platform.log.page_log import PageLog
 from onex_platform.pipeline import run_start
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.proof_times import note_proof
@@ -106,7 +108,7 @@ def drain_input(
     # An hour is materialised once it is over; what the run added to the present one is observed.
     context.log_event(dg.AssetObservation(wiring.EVENT_PAGES, metadata=numbers))
     hours = wiring.hours(archive.settings)
-    for hour, counts in hours_closed(archive, before, after).items():
+    for hour, counts in hours_closed(archive.log, before, after).items():
         context.log_event(
             dg.AssetMaterialization(
                 wiring.EVENT_PAGES,
@@ -128,23 +130,25 @@ def _recorded_as_cancelled(context: dg.OpExecutionContext) -> Iterator[None]:
 
 @dg.op(ins={"drained": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))
 def check_rows(
-    spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
+    spark: dg.ResourceParam[PySparkResource],
+    platform: dg.ResourceParam[PlatformContext],
+    log: dg.ResourceParam[PageLog],
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks that ride with every run; one that blocks and fails, fails the run."""
-    found = look(archive)
-    settle(archive, found)
+    found = look(log)
+    settle(log, found)
     accounts = checks.accounting(found)
-    note_proof(archive, "accounting", accounts)
+    note_proof(platform, "accounting", accounts)
     yield _evaluation("accounting", accounts, blocking=True)
     now = datetime.now(UTC)
-    yield _evaluation("fold_keeps_up", checks.fold_keeps_up(archive, now))
-    yield _evaluation("nobody_is_set_aside", checks.nobody_is_set_aside(archive, now))
-    overdue = no_overdue_without_fact(archive, now)
+    yield _evaluation("fold_keeps_up", checks.fold_keeps_up(platform, now))
+    yield _evaluation("nobody_is_set_aside", checks.nobody_is_set_aside(platform, now))
+    overdue = no_overdue_without_fact(platform, now)
     warns = dg.AssetCheckSeverity.WARN if overdue.is_warning else dg.AssetCheckSeverity.ERROR
     yield _evaluation("no_overdue_without_fact", overdue.verdict, severity=warns)
-    sample = proof.live_equals_replay(spark.spark_session, archive, _SAMPLED_ROWS)
+    sample = proof.live_equals_replay(spark.spark_session, log, _SAMPLED_ROWS)
     compared = checks.live_equals_replay(sample)
-    note_proof(archive, "live_equals_replay", compared)
+    note_proof(platform, "live_equals_replay", compared)
     yield _evaluation("live_equals_replay", compared, blocking=not sample.is_contained)
 
 
@@ -198,11 +202,11 @@ def _drain_when_behind(job: dg.JobDefinition) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def drain_when_behind(
-        context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+        context: dg.SensorEvaluationContext, platform: dg.ResourceParam[PlatformContext]
     ) -> dg.RunRequest | dg.SkipReason:
         """Start a run when something waits and nobody drains, or when a successor is wanted."""
-        runs = wiring.runs_in_flight(context.instance, archive, job.name)
-        wanted = run_start.judge(archive, [run.run_id for run in runs])
+        runs = wiring.runs_in_flight(context.instance, platform, job.name)
+        wanted = run_start.judge(platform, [run.run_id for run in runs])
         if not wanted.start:
             return dg.SkipReason(wanted.reason)
         if reason := wiring.pause_after_failures(context.instance, job.name):
@@ -216,10 +220,10 @@ def _drain_when_behind(job: dg.JobDefinition) -> dg.SensorDefinition:
 
 @dg.sensor(minimum_interval_seconds=10, default_status=dg.DefaultSensorStatus.RUNNING)
 def end_dead_runs(
-    context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+    context: dg.SensorEvaluationContext, platform: dg.ResourceParam[PlatformContext]
 ) -> dg.SkipReason:
     """Report runs as failed whose process died without a word, so that nobody waits for them."""
-    dead = wiring.end_dead_runs(context.instance, archive)
+    dead = wiring.end_dead_runs(context.instance, platform)
     return dg.SkipReason(f"Dead: {', '.join(dead)}." if dead else "Every run lives.")
 
 
@@ -256,17 +260,17 @@ def merge_pages(
     context: dg.OpExecutionContext,
     config: CompactionConfig,
     spark: dg.ResourceParam[PySparkResource],
-    archive: dg.ResourceParam[PageArchive],
+    log: dg.ResourceParam[PageLog],
 ) -> None:
     """Merge small pages that are folded and accounted for, group by group."""
-    accounts = look(archive)
+    accounts = look(log)
     if config.dry_run:
-        groups = plan(archive.log, accounts.right_to, config.most_groups)
+        groups = plan(log, accounts.right_to, config.most_groups)
         pages = sum(len(group.pages) for group in groups)
         context.add_output_metadata({"groups": len(groups), "pages": pages})
         return
-    below = settle(archive, accounts)
-    account = compact(spark.spark_session, archive.log, below, config.most_groups)
+    below = settle(log, accounts)
+    account = compact(spark.spark_session, log, below, config.most_groups)
     context.add_output_metadata(asdict(account))
     if account.failures:
         raise dg.Failure(" ".join(account.failures), metadata=asdict(account))
@@ -284,15 +288,17 @@ def compact_pages() -> None:
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def compact_when_small_pages_pile_up(
-    context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+    context: dg.SensorEvaluationContext,
+    platform: dg.ResourceParam[PlatformContext],
+    log: dg.ResourceParam[PageLog],
 ) -> dg.RunRequest | dg.SkipReason:
     """Start one compaction when there are enough small pages to be worth it."""
-    if reason := wiring.reason_to_wait(context.instance, archive, compact_pages.name):
+    if reason := wiring.reason_to_wait(context.instance, platform, compact_pages.name):
         return dg.SkipReason(reason)
-    if archive.settings.pipeline.warm_runs and wiring.drainer(archive) is None:
+    if platform.settings.pipeline.warm_runs and wiring.drainer(platform) is None:
         return dg.SkipReason("Nobody drains yet; merging pages would only delay it.")
-    groups = plan(archive.log, look(archive).right_to, GROUPS_PER_RUN)
-    pages, enough = sum(len(group.pages) for group in groups), archive.settings.pages.compact_when
+    groups = plan(log, look(log).right_to, GROUPS_PER_RUN)
+    pages, enough = sum(len(group.pages) for group in groups), platform.settings.pages.compact_when
     if pages < enough:
         return dg.SkipReason(f"{pages} pages are worth merging; {enough} start a run.")
     return dg.RunRequest()

@@ -158,7 +158,7 @@ def _take_cut(
 
 def _fold(spark: SparkSession, archive: PageArchive, account: DrainAccount) -> bool:
     with account.timing("fold"):
-        batch = fold_log(spark, archive, datetime.now(UTC), policy_of(archive.settings))
+        batch = fold_log(spark, archive.log, datetime.now(UTC), policy_of(archive.settings))
     if batch is None:
         return False
     if not batch.committed:  # a rival was first, and may have left something

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from onex_platform.checks import Verdict
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.context import PlatformContext
 
 
 class Proof(NamedTuple):
@@ -18,21 +18,21 @@ class Proof(NamedTuple):
     says: str
 
 
-def note_proof(archive: PageArchive, name: str, verdict: Verdict) -> None:
+def note_proof(platform: PlatformContext, name: str, verdict: Verdict) -> None:
     """Keep what a proof came to, in the place of the one before."""
-    with archive.database.transaction() as cursor:
+    with platform.database.transaction() as cursor:
         cursor.execute(
             "INSERT INTO proofs (domain, name, passed, says) VALUES (%s, %s, %s, %s)"
             " ON CONFLICT (domain, name) DO UPDATE"
             " SET proved_at = now(), passed = excluded.passed, says = excluded.says",
-            [archive.domain, name, verdict.passed, verdict.description],
+            [platform.domain, name, verdict.passed, verdict.description],
         )
 
 
-def last_proofs(archive: PageArchive) -> list[Proof]:
-    with archive.database.transaction() as cursor:
+def last_proofs(platform: PlatformContext) -> list[Proof]:
+    with platform.database.transaction() as cursor:
         rows = cursor.execute(
             "SELECT name, proved_at, passed, says FROM proofs WHERE domain = %s ORDER BY name",
-            [archive.domain],
+            [platform.domain],
         )
         return [Proof(*row) for row in rows]

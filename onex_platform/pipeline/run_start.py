@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from onex_platform.base.paths import code_version
+from onex_platform.context import PlatformContext
 from onex_platform.engines.postgres.leases import (
     LeaseRecord,
     draining_lease,
     leases_of_runs,
     living,
 )
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.backlog import Backlog, measure_backlog
 
 # Of each lease, the newest claim that this process found when it first looked. A run that it starts
@@ -27,18 +27,18 @@ class Wanted(NamedTuple):
     reason: str
 
 
-def judge(archive: PageArchive, run_ids: Sequence[str]) -> Wanted:
+def judge(platform: PlatformContext, run_ids: Sequence[str]) -> Wanted:
     """Whether to start a draining run, given those that Dagster has in flight and that live."""
-    name = draining_lease(archive.domain)
-    leases = living(archive.database, name)
-    claims = leases_of_runs(archive.database, list(run_ids))
+    name = draining_lease(platform.domain)
+    leases = living(platform.database, name)
+    claims = leases_of_runs(platform.database, list(run_ids))
     # A run that has worked already only checks its rows; one without a claim is on its way.
     coming = [run for run, own in claims.items() if all(lease.name != name for lease in own)]
     known = _newest_at_start.setdefault(name, max((lease.number for lease in leases), default=0))
     wanted = wanted_by_leases(
-        leases, len(coming), archive.settings.pipeline.warm_runs, code_version(), known
+        leases, len(coming), platform.settings.pipeline.warm_runs, code_version(), known
     )
-    return wanted if wanted is not None else wanted_by_backlog(measure_backlog(archive))
+    return wanted if wanted is not None else wanted_by_backlog(measure_backlog(platform))
 
 
 def wanted_by_leases(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from onex_platform.base.errors import InfraError
 from onex_platform.base.telemetry import get_logger
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.scan import scan_when_due
 from onex_platform.engines.postgres.leases import LeaseKeeper, draining_lease
 from onex_platform.ingest.archive import PageArchive
@@ -75,13 +76,13 @@ def work(
 
     pipeline, name = archive.settings.pipeline, draining_lease(archive.domain)
     with (
-        publishing_breakers(archive.settings, archive.catalogue),
+        publishing_breakers(archive.settings, archive.platform.catalogue),
         watched_spark(
             spark, pipeline.stall_seconds, lambda: keeper.give_back(name, "stalled")
         ) as watch,
         held_lease(
             keeper,
-            archive,
+            archive.domain,
             run_id=run_id,
             warm_up=lambda: rehearse(spark, archive),
             while_waiting=wait,
@@ -98,9 +99,9 @@ def rehearse(spark: SparkSession, archive: PageArchive) -> None:
     """Do once what a run does, without an effect: classes are loaded then, workers are forked,
     connections are open. Not even a failure has one: the run itself will tell."""
     try:
-        measure_backlog(archive)
+        measure_backlog(archive.platform)
         archive.rehearse_cut(spark)
-        rehearse_fold(spark, archive)
+        rehearse_fold(spark, archive.log)
     except Exception as error:
         get_logger(__name__).warning("pipeline.rehearsal_failed", error=str(error))
 
@@ -114,19 +115,19 @@ def serve(
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> ServiceAccount:
     """Drain, publish and watch until nothing new came for the linger time, or the term is over."""
-    account = ServiceAccount(DrainAccount())
-    alarms = _Alarms(archive, account)
+    platform, account = archive.platform, ServiceAccount(DrainAccount())
+    alarms = _Alarms(platform, account)
     with open_relay(
-        archive.settings, archive.catalogue, database=archive.database, domain=archive.domain
+        platform.settings, platform.catalogue, database=platform.database, domain=platform.domain
     ) as relay:
         account.drained = drain(
             spark,
             archive,
-            term=term or FixedTerm(archive.settings.pipeline, linger_seconds),
+            term=term or FixedTerm(platform.settings.pipeline, linger_seconds),
             companions=[
                 _Publisher(relay, account),
-                _Clock(archive, account),
-                _Letters(archive, account),
+                _Clock(platform, account),
+                _Letters(platform, account),
                 alarms,
             ],
             on_progress=on_progress,
@@ -157,17 +158,17 @@ class _Publisher:
 class _Clock:
     """Looks at the deadlines every now and then, and scans them when one has passed."""
 
-    archive: PageArchive
+    platform: PlatformContext
     account: ServiceAccount
     _next: float = 0.0
 
     def __call__(self, drained: DrainAccount) -> bool:
         if time.monotonic() < self._next:
             return False
-        self._next = time.monotonic() + self.archive.settings.pipeline.clock_seconds
+        self._next = time.monotonic() + self.platform.settings.pipeline.clock_seconds
         with drained.timing("deadlines"):
             try:
-                found = scan_when_due(self.archive, datetime.now(UTC))
+                found = scan_when_due(self.platform, datetime.now(UTC))
             except InfraError as error:
                 _note(self.account, error)
                 return False
@@ -184,7 +185,7 @@ class _Clock:
 class _Alarms:
     """Tells of what stands still: once, and again while the broker does not take it."""
 
-    archive: PageArchive
+    platform: PlatformContext
     account: ServiceAccount
     _next: float = 0.0
 
@@ -198,7 +199,7 @@ class _Alarms:
 
     def tell(self) -> None:
         try:
-            alert_of_set_aside(self.archive, datetime.now(UTC))
+            alert_of_set_aside(self.platform, datetime.now(UTC))
         except InfraError as error:
             _note(self.account, error)
 
@@ -207,7 +208,7 @@ class _Alarms:
 class _Letters:
     """Publishes dead letters; a topic that takes none is tried less and less often."""
 
-    archive: PageArchive
+    platform: PlatformContext
     account: ServiceAccount
     _pause: float = _LETTER_SECONDS
     _next: float = 0.0
@@ -217,7 +218,7 @@ class _Letters:
             return False
         with drained.timing("letters"):
             try:
-                published = publish_letters(self.archive, datetime.now(UTC))
+                published = publish_letters(self.platform, datetime.now(UTC))
                 self._pause = _LETTER_SECONDS
             except InfraError as error:
                 _note(self.account, error)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
+from onex_platform.context import PlatformContext
 from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres.leases import LeaseKeeper, LeaseLostError
 from onex_platform.ingest.archive import PageArchive
@@ -43,7 +44,7 @@ def run_once(
     goal = whole_tick(datetime.now(UTC))
 
     def end_if_done() -> None:
-        if _is_done(archive, goal):
+        if _is_done(archive.platform, goal):
             raise _NothingLeftError
 
     try:
@@ -84,8 +85,8 @@ def follow(
             say(error.message)
 
 
-def _is_done(archive: PageArchive, goal: datetime) -> bool:
+def _is_done(platform: PlatformContext, goal: datetime) -> bool:
     """Whether everything that was appended before `goal` is folded and published."""
-    with archive.database.transaction() as cursor:
-        folded = fold_position(cursor, archive.domain) >= position_at(goal)
-        return folded and not any(waiting(cursor, archive.domain))
+    with platform.database.transaction() as cursor:
+        folded = fold_position(cursor, platform.domain) >= position_at(goal)
+        return folded and not any(waiting(cursor, platform.domain))

@@ -13,10 +13,11 @@ from typing import Any
 from onex_platform.base.errors import InfraError
 from onex_platform.capture.read.kafka_relay import relays_are_heard_of
 from onex_platform.checks import Number, Verdict
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.checks import no_overdue_without_fact
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, open_leases
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.checks import archive_keeps_up
+from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import topic_states
 from onex_platform.pipeline.proof_times import last_proofs
 from onex_platform.projections.backlog import measure_backlog
@@ -68,19 +69,19 @@ class Status:
         }
 
 
-def look(archive: PageArchive, now: datetime) -> Status:
+def look(platform: PlatformContext, now: datetime) -> Status:
     """Ask every station; one that can't be asked is not well, and says why."""
-    leases = open_leases(archive.database)
+    leases = open_leases(platform.database)
     stations = {
-        "drain": lambda: _drain(archive, leases),
-        "archive": lambda: _archive(archive, now),
-        "fold": lambda: fold_keeps_up(archive, now),
-        "publication": lambda: _publication(archive, now),
-        "deadlines": lambda: no_overdue_without_fact(archive, now).verdict,
-        "set aside": lambda: nobody_is_set_aside(archive, now),
-        "held back": lambda: no_event_is_held_back(archive.database, archive.domain, now),
-        "relays": lambda: _relays(archive),
-        "proof": lambda: _proof(archive, now),
+        "drain": lambda: _drain(platform, leases),
+        "archive": lambda: _archive(platform, now),
+        "fold": lambda: fold_keeps_up(platform, now),
+        "publication": lambda: _publication(platform, now),
+        "deadlines": lambda: no_overdue_without_fact(platform, now).verdict,
+        "set aside": lambda: nobody_is_set_aside(platform, now),
+        "held back": lambda: no_event_is_held_back(platform.database, platform.domain, now),
+        "relays": lambda: _relays(platform),
+        "proof": lambda: _proof(platform, now),
     }
     return Status(now, leases, [_asked(name, ask) for name, ask in stations.items()])
 
@@ -92,13 +93,13 @@ def _asked(name: str, ask: Callable[[], Verdict]) -> Station:
         return Station(name, False, str(error), {})
 
 
-def _drain(archive: PageArchive, leases: list[LeaseRecord]) -> Verdict:
+def _drain(platform: PlatformContext, leases: list[LeaseRecord]) -> Verdict:
     """Whether somebody drains, or nothing waits for anybody."""
-    name = draining_lease(archive.domain)
+    name = draining_lease(platform.domain)
     ours = [lease for lease in leases if lease.name == name and lease.lives]
     holder = next((lease for lease in ours if lease.taken_at is not None), None)
     ready = sum(lease.taken_at is None and lease.ready_at is not None for lease in ours)
-    backlog = measure_backlog(archive)
+    backlog = measure_backlog(platform)
     numbers: dict[str, Number] = {
         "standing by": ready,
         "records": backlog.records,
@@ -108,18 +109,18 @@ def _drain(archive: PageArchive, leases: list[LeaseRecord]) -> Verdict:
     if holder is not None:
         others = f"{ready} stand by" if ready else "nobody stands by"
         return Verdict(True, f"{holder.owner} works; {others}.", numbers)
-    if archive.settings.pipeline.warm_runs:
+    if platform.settings.pipeline.warm_runs:
         return Verdict(False, "Nobody works, though a warm run is to be kept.", numbers)
     return Verdict(not backlog, f"Nobody works. {backlog}", numbers)
 
 
-def _archive(archive: PageArchive, now: datetime) -> Verdict:
+def _archive(platform: PlatformContext, now: datetime) -> Verdict:
     """The input topics together."""
-    made_anew = archive.topic_ids().made_anew
+    made_anew = input_ids(platform).made_anew
     states = topic_states(
-        archive.settings,
-        archive.catalogue.registration_inputs(),
-        archive.cuts.cursors(),
+        platform.settings,
+        platform.catalogue.registration_inputs(),
+        next_offsets(platform),
         now,
         made_anew,
     )
@@ -133,26 +134,26 @@ def _archive(archive: PageArchive, now: datetime) -> Verdict:
     return Verdict(not complaints, says, numbers)
 
 
-def _publication(archive: PageArchive, now: datetime) -> Verdict:
+def _publication(platform: PlatformContext, now: datetime) -> Verdict:
     """What the outbox holds, and for how long."""
-    with archive.database.transaction() as cursor:
-        entries = waiting(cursor, archive.domain)
-        age = oldest_waiting(cursor, archive.domain)
+    with platform.database.transaction() as cursor:
+        entries = waiting(cursor, platform.domain)
+        age = oldest_waiting(cursor, platform.domain)
     seconds = age.total_seconds()
     numbers: dict[str, Number] = {**entries._asdict(), "oldest in seconds": round(seconds, 1)}
     says = f"{entries.rows} rows and {entries.events} events wait, the oldest for {seconds:.1f} s."
     return Verdict(age <= _PUBLISHED_WITHIN, says, numbers)
 
 
-def _relays(archive: PageArchive) -> Verdict:
+def _relays(platform: PlatformContext) -> Verdict:
     """Whether the deadline watch waits for a snapshotter that is gone."""
-    with archive.database.transaction() as cursor:
+    with platform.database.transaction() as cursor:
         return relays_are_heard_of(cursor)
 
 
-def _proof(archive: PageArchive, now: datetime) -> Verdict:
+def _proof(platform: PlatformContext, now: datetime) -> Verdict:
     """When the rows were last compared with the log, and how that went."""
-    proofs = last_proofs(archive)
+    proofs = last_proofs(platform)
     if not proofs:
         return Verdict(True, "Nothing was proved yet.", {})
     failed = [proof for proof in proofs if not proof.passed]

@@ -23,7 +23,6 @@ from onex_platform.base.paths import code_version
 from onex_platform.base.settings import PipelineSettings
 from onex_platform.base.telemetry import get_logger
 from onex_platform.engines.postgres.leases import Lease, LeaseKeeper, draining_lease
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.spark_watch import SparkWatch
 
@@ -135,7 +134,7 @@ class Tenure:
 @contextmanager
 def held_lease(
     keeper: LeaseKeeper,
-    archive: PageArchive,
+    domain: str,
     *,
     run_id: str | None,
     warm_up: Callable[[], None],
@@ -147,7 +146,7 @@ def held_lease(
     no time to rehearse it. `while_waiting` is called between two looks, and may raise to end the
     wait. At the end of the block the lease is given back, whatever ended it.
     """
-    lease = keeper.claim(draining_lease(archive.domain), exclusive=True, run_id=run_id)
+    lease = keeper.claim(draining_lease(domain), exclusive=True, run_id=run_id)
     try:
         if not _taken(lease):
             warm_up()

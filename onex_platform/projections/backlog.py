@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.context import PlatformContext
 from onex_platform.ingest.inbox import count_waiting
+from onex_platform.ingest.inputs import input_ids, input_topics, next_offsets
 from onex_platform.ingest.lag import unarchived_events
 from onex_platform.projections.checks import unfolded
 
@@ -28,17 +29,17 @@ class Backlog:
         )
 
 
-def measure_backlog(archive: PageArchive) -> Backlog:
+def measure_backlog(platform: PlatformContext) -> Backlog:
     """What waits now; asks for offsets and counts only."""
-    with archive.database.transaction() as cursor:
-        facts = count_waiting(cursor, archive.domain)
+    with platform.database.transaction() as cursor:
+        facts = count_waiting(cursor, platform.domain)
     return Backlog(
         records=unarchived_events(
-            archive.settings,
-            archive.input_topics(),
-            archive.cuts.cursors(),
-            archive.topic_ids().made_anew,
+            platform.settings,
+            input_topics(platform.catalogue),
+            next_offsets(platform),
+            input_ids(platform).made_anew,
         ),
         facts=facts,
-        events=unfolded(archive).events,
+        events=unfolded(platform).events,
     )

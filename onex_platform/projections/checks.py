@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from onex_platform.base.telemetry import shortened
 from onex_platform.checks import Number, Verdict
+from onex_platform.context import PlatformContext
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cut_counts import Archived, archived_after
 from onex_platform.ingest.lag import judge
 from onex_platform.projections.fold.checkpoint import fold_position
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from onex_platform.projections.rebuild.side_table import Comparison
 
 
-def unfolded(archive: PageArchive) -> Archived:
+def unfolded(platform: PlatformContext) -> Archived:
     """What the log has beyond the rows."""
-    with archive.database.transaction() as cursor:
-        folded = moment_of(fold_position(cursor, archive.domain))
-        return archived_after(cursor, archive.domain, folded)
+    with platform.database.transaction() as cursor:
+        folded = moment_of(fold_position(cursor, platform.domain))
+        return archived_after(cursor, platform.domain, folded)
 
 
-def fold_keeps_up(archive: PageArchive, now: datetime) -> Verdict:
+def fold_keeps_up(platform: PlatformContext, now: datetime) -> Verdict:
     """Whether what is in the log reaches the rows as soon as consumers may expect."""
-    events, since = unfolded(archive)
+    events, since = unfolded(platform)
     age = timedelta() if since is None else max(now - since, timedelta())
     verdict = judge(age, LAG_THRESHOLDS[EnumLagCategory.REGISTRY_STATE])
     seconds = age.total_seconds()
@@ -94,10 +94,10 @@ def live_equals_replay(proof: ReplayProof) -> Verdict:
     return Verdict(proof.holds, " ".join(sentences), numbers | {"events": proof.events})
 
 
-def nobody_is_set_aside(archive: PageArchive, now: datetime) -> Verdict:
+def nobody_is_set_aside(platform: PlatformContext, now: datetime) -> Verdict:
     """Whether the code folds the events of every node."""
-    with archive.database.transaction() as cursor:
-        aside = marks(cursor, archive.domain)
+    with platform.database.transaction() as cursor:
+        aside = marks(cursor, platform.domain)
     oldest = min((mark.set_aside_at for mark in aside), default=now)
     return Verdict(
         not aside,

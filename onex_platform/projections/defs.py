@@ -7,9 +7,10 @@ from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
 from onex_platform.base.settings import Settings
+from onex_platform.context import PlatformContext
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.page_log import PageLog
 from onex_platform.projections import checks
 from onex_platform.projections.fold.reducer import FoldedBatch, fold_to, policy_of
 from onex_platform.projections.fold.refold import Scope
@@ -69,10 +70,10 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     kinds={"postgres", "spark"},
 )
 def registration_projections(
-    spark: dg.ResourceParam[PySparkResource], archive: dg.ResourceParam[PageArchive]
+    spark: dg.ResourceParam[PySparkResource], log: dg.ResourceParam[PageLog]
 ) -> dg.MaterializeResult[None]:
     """The registry: what the log says of each node, folded up to the log's head."""
-    batches = fold_to(spark.spark_session, archive, policy_of(archive.settings))
+    batches = fold_to(spark.spark_session, log, policy_of(log.settings))
     return dg.MaterializeResult(metadata=_numbers(batches) if batches else {})
 
 
@@ -95,18 +96,18 @@ def _history(settings: Settings) -> dg.AssetsDefinition:
     def registration_history(
         context: dg.AssetExecutionContext,
         spark: dg.ResourceParam[PySparkResource],
-        archive: dg.ResourceParam[PageArchive],
+        log: dg.ResourceParam[PageLog],
     ) -> None:
         """Each hour's end state of every node, made of the log alone, which is folded first."""
         window = wiring.hours_of_run(context)
-        batches = fold_to(spark.spark_session, archive, policy_of(archive.settings), window.end)
+        batches = fold_to(spark.spark_session, log, policy_of(log.settings), window.end)
         if batches:
             context.log_event(
                 dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=_numbers(batches))
             )
         hour = window.start
         while hour < window.end:
-            state = write_hour(spark.spark_session, archive, hour)
+            state = write_hour(spark.spark_session, log, hour)
             context.add_asset_metadata(
                 {"nodes": state.nodes, "files": len(state.files)},
                 partition_key=wiring.hour_key(hours, hour),
@@ -117,35 +118,35 @@ def _history(settings: Settings) -> dg.AssetsDefinition:
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS, blocking=True)
-def accounting(config: Recount, archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+def accounting(config: Recount, log: dg.ResourceParam[PageLog]) -> dg.AssetCheckResult:
     """Every record that was read, and every fact that was decided, has exactly one outcome: what
     is new with every run, everything again every night."""
-    found = look(archive, whole=config.whole)
-    settle(archive, found)
+    found = look(log, whole=config.whole)
+    settle(log, found)
     return dg.AssetCheckResult(**checks.accounting(found)._asdict())
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS)
-def fold_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+def fold_keeps_up(platform: dg.ResourceParam[PlatformContext]) -> dg.AssetCheckResult:
     """Nothing waits in the log for longer than consumers of the registry's state may expect."""
-    return dg.AssetCheckResult(**checks.fold_keeps_up(archive, datetime.now(UTC))._asdict())
+    return dg.AssetCheckResult(**checks.fold_keeps_up(platform, datetime.now(UTC))._asdict())
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS)
-def nobody_is_set_aside(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+def nobody_is_set_aside(platform: dg.ResourceParam[PlatformContext]) -> dg.AssetCheckResult:
     """The events of every node are folded; those of a node for which the code raises are not."""
-    return dg.AssetCheckResult(**checks.nobody_is_set_aside(archive, datetime.now(UTC))._asdict())
+    return dg.AssetCheckResult(**checks.nobody_is_set_aside(platform, datetime.now(UTC))._asdict())
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_PROJECTIONS, blocking=True, pool=wiring.MAINTENANCE_POOL)
 def live_equals_replay(
     config: SampleOfRows,
     spark: dg.ResourceParam[PySparkResource],
-    archive: dg.ResourceParam[PageArchive],
+    log: dg.ResourceParam[PageLog],
 ) -> dg.AssetCheckResult:
     """The rows are what the log says: a sample with every run, all of them every night. Nodes that
     are set aside are named, and hold nothing up: `nobody_is_set_aside` is about them."""
-    found = proof.live_equals_replay(spark.spark_session, archive, config.rows)
+    found = proof.live_equals_replay(spark.spark_session, log, config.rows)
     warns = dg.AssetCheckSeverity.WARN if found.is_contained else dg.AssetCheckSeverity.ERROR
     return dg.AssetCheckResult(**checks.live_equals_replay(found)._asdict(), severity=warns)
 
@@ -155,10 +156,10 @@ def rebuild_rows(
     context: dg.OpExecutionContext,
     config: RebuildConfig,
     spark: dg.ResourceParam[PySparkResource],
-    archive: dg.ResourceParam[PageArchive],
+    log: dg.ResourceParam[PageLog],
 ) -> None:
     """Fold the log into a side table, compare, and unless it is a dry run swap what differs in."""
-    with open_rebuild(spark.spark_session, archive, config.scope(archive.settings)) as rebuild:
+    with open_rebuild(spark.spark_session, log, config.scope(log.settings)) as rebuild:
         if config.dry_run:
             rebuild.catch_up()
             found = rebuild.compare()

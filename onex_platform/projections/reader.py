@@ -20,7 +20,7 @@ from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform.engines.postgres.database import Database
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.page_log import PageLog
 from onex_platform.projections.fold.set_aside import SetAside, marks
 from onex_platform.projections.history import as_of
 
@@ -73,17 +73,17 @@ _BY_LIVENESS_DEADLINE: _Order = {"liveness_deadline": datetime.fromisoformat, **
 class ProjectionReaderRegistration:
     """Reads registration projections; never writes.
 
-    What was the state at a moment of the past, it reads from the log: give it the archive for that.
+    What was the state at a moment of the past, it reads from the log: give it the log for that.
     """
 
-    def __init__(self, database: Database, archive: PageArchive | None = None) -> None:
+    def __init__(self, database: Database, log: PageLog | None = None) -> None:
         self._database = database
-        self._archive = archive
+        self._log = log
 
     @classmethod
-    def of(cls, archive: PageArchive) -> Self:
-        """A reader of an archive's domain, now and then."""
-        return cls(archive.database, archive)
+    def of(cls, log: PageLog) -> Self:
+        """A reader of a log's domain, now and then."""
+        return cls(log.database, log)
 
     def get_entity_state(
         self,
@@ -102,21 +102,21 @@ class ProjectionReaderRegistration:
         self, entity_id: UUID, moment: datetime, *, include_deregistered: bool = False
     ) -> ModelRegistrationProjection | None:
         """The row that a node had at a moment; None if it was unknown then."""
-        row = as_of.node_as_of(self._log(), moment, entity_id)
+        row = as_of.node_as_of(self._past(), moment, entity_id)
         return None if row is None or (row.is_closed() and not include_deregistered) else row
 
     def iter_all_as_of(
         self, spark: SparkSession, moment: datetime, *, include_deregistered: bool = False
     ) -> Iterator[ModelRegistrationProjection]:
         """Every row as it was at a moment, folded on Spark."""
-        rows = as_of.iter_fleet(as_of.fleet_as_of(spark, self._log(), moment))
+        rows = as_of.iter_fleet(as_of.fleet_as_of(spark, self._past(), moment))
         return (row for row in rows if include_deregistered or not row.is_closed())
 
     def count_by_state_as_of(
         self, spark: SparkSession, moment: datetime
     ) -> dict[EnumRegistrationState, int]:
         """How many nodes were in each state at a moment; every state is there, also with none."""
-        counts = as_of.count_by_state(as_of.fleet_as_of(spark, self._log(), moment))
+        counts = as_of.count_by_state(as_of.fleet_as_of(spark, self._past(), moment))
         return {state: counts[state] for state in EnumRegistrationState}
 
     def get_registration_status(
@@ -217,13 +217,13 @@ class ProjectionReaderRegistration:
         for row in self._database.stream(query, {"domain": domain}):
             yield _projection(row)
 
-    def _log(self) -> PageArchive:
-        if self._archive is None:
+    def _past(self) -> PageLog:
+        if self._log is None:
             raise ConfigurationError(
-                "This reader has no archive to read the past from.",
-                hint="Open one, and make the reader by ProjectionReaderRegistration.of(archive).",
+                "This reader has no log to read the past from.",
+                hint="Open one, and make the reader by ProjectionReaderRegistration.of(log).",
             )
-        return self._archive
+        return self._log
 
     def _page(
         self,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, fetch_one
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cut_counts import count_cuts
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.page_table import count_events
 from onex_platform.projections.fold.checkpoint import fold_position
 
@@ -105,26 +105,26 @@ class LogAccounts:
         return self.folded if self.hold else self.settled
 
 
-def look(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
+def look(log: PageLog, *, whole: bool = False) -> LogAccounts:
     """Count what was folded since the accounts were last found right, or everything."""
-    with archive.database.transaction() as cursor:
-        verified, known = _verified(cursor, archive.domain)
-        folded = max(fold_position(cursor, archive.domain), verified)
-        counted = _count(cursor, archive.domain, verified, folded)
+    with log.database.transaction() as cursor:
+        verified, known = _verified(cursor, log.domain)
+        folded = max(fold_position(cursor, log.domain), verified)
+        counted = _count(cursor, log.domain, verified, folded)
         totals, changed = _sum(known, counted.totals), frozenset[str]()
         if whole:
-            counted = _count(cursor, archive.domain, 0, folded)
+            counted = _count(cursor, log.domain, 0, folded)
             changed = _differing(totals, counted.totals)
             totals = counted.totals
     return LogAccounts(counted, totals, changed, verified, folded)
 
 
-def settle(archive: PageArchive, found: LogAccounts) -> int:
+def settle(log: PageLog, found: LogAccounts) -> int:
     """Note what a look found right; up to which position the accounts are settled now."""
-    with archive.database.transaction() as cursor:
+    with log.database.transaction() as cursor:
         if found.hold:
-            _keep(cursor, archive.domain, found)
-        return _verified(cursor, archive.domain)[0]
+            _keep(cursor, log.domain, found)
+        return _verified(cursor, log.domain)[0]
 
 
 def _verified(cursor: Cursor, domain: str) -> tuple[int, Totals]:

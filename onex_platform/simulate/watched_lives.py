@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from onex_platform.base.settings import Settings
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.scan import scan
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.projection import ModelRegistrationProjection, ModelRegistrationSnapshot
@@ -23,6 +24,7 @@ from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.simulate.wire import dump
 from onex_platform.snapshots.read.cache import SnapshotCache
+from onex_platform.snapshots.topic_config import snapshot_topic
 
 Kind = EnumEventKind
 State = EnumRegistrationState
@@ -64,49 +66,55 @@ def watch_lives(
     report: Callable[[str], None] = lambda moment: None,
 ) -> list[Sight]:
     """Play both lives; what was seen after each step. `serve` runs the platform for a moment."""
-    patient = replace(archive, settings=_with(archive.settings, "deadlines", enabled=False))
+    platform = archive.platform
+    patient = _under(archive, _with(archive.settings, "deadlines", enabled=False))
     brief = _with(patient.settings, "registration", first_liveness_seconds=_LIVENESS_SECONDS)
-    granting_little = replace(archive, settings=brief)
-    reader = ProjectionReaderRegistration(archive.database)
+    granting_little = _under(archive, brief)
+    reader = ProjectionReaderRegistration(platform.database)
+    topic = snapshot_topic(platform.settings, platform.catalogue, platform.domain)
     leaver, silent = uuid4(), uuid4()
     names = {leaver: "leaver", silent: "silent"}
     sights: list[Sight] = []
-    with SnapshotCache.open(archive.settings) as cache:
+    with SnapshotCache.open(platform.settings, topic) as cache:
 
-        def see(moment: str, platform: PageArchive = patient, **expected: State | None) -> None:
+        def see(moment: str, served: PageArchive = patient, **expected: State | None) -> None:
             report(moment)
-            serve(platform)
+            serve(served)
             cache.refresh()
             for node, name in names.items():
                 if name in expected:
                     row = reader.get_entity_state(node, include_deregistered=True)
                     sights.append(Sight(moment, name, row, cache.get(node), expected[name]))
 
-        _send(archive, Kind.NODE_INTROSPECTION, names)
+        _send(platform, Kind.NODE_INTROSPECTION, names)
         see("announced", leaver=State.AWAITING_ACK, silent=State.AWAITING_ACK)
-        _send(archive, Kind.NODE_ACK, names)
+        _send(platform, Kind.NODE_ACK, names)
         see("acknowledged", granting_little, leaver=State.ACTIVE, silent=State.ACTIVE)
-        _send(archive, Kind.NODE_SHUTDOWN, {leaver: "leaver"})
+        _send(platform, Kind.NODE_SHUTDOWN, {leaver: "leaver"})
         see("one shut down", leaver=None)
         _await_deadline(reader, silent)
         serve(patient)  # up to the deadline, everything is folded
-        _judge_without_grace(archive)
+        _judge_without_grace(platform)
         see("one fell silent", silent=State.LIVENESS_EXPIRED)
     return sights
+
+
+def _under(archive: PageArchive, settings: Settings) -> PageArchive:
+    return replace(archive, platform=replace(archive.platform, settings=settings))
 
 
 def _with(settings: Settings, group: str, **changes: Any) -> Settings:
     return settings.model_copy(update={group: getattr(settings, group).model_copy(update=changes)})
 
 
-def _judge_without_grace(archive: PageArchive) -> None:
+def _judge_without_grace(platform: PlatformContext) -> None:
     """Declare the silence, of these nodes alone: others may be here, and keep their grace.
 
     If nobody has looked before, the first look only begins the watch.
     """
-    strict = _with(archive.settings, "deadlines", grace_seconds=0, enabled=True)
+    strict = _with(platform.settings, "deadlines", grace_seconds=0, enabled=True)
     for _ in range(_LOOKS):
-        found = scan(replace(archive, settings=strict), datetime.now(UTC), tenant=_TENANT)
+        found = scan(replace(platform, settings=strict), datetime.now(UTC), tenant=_TENANT)
         if found.expired:
             break
         time.sleep(_LOOK_SECONDS)
@@ -118,13 +126,13 @@ def _await_deadline(reader: ProjectionReaderRegistration, node: UUID) -> None:
         time.sleep(max(0.0, (row.liveness_deadline - datetime.now(UTC)).total_seconds()))
 
 
-def _send(archive: PageArchive, kind: EnumEventKind, names: dict[UUID, str]) -> None:
-    topic = archive.catalogue.for_kind(kind).topic
+def _send(platform: PlatformContext, kind: EnumEventKind, names: dict[UUID, str]) -> None:
+    topic = platform.catalogue.for_kind(kind).topic
     records = [
         KafkaRecord(topic, dump(_envelope(kind, node, name)), str(node))
         for node, name in names.items()
     ]
-    with open_producer(archive.settings) as producer:
+    with open_producer(platform.settings) as producer:
         produce_all(producer, records)
 
 

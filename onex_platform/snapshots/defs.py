@@ -12,8 +12,8 @@ from onex_platform import wiring
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.telemetry import shortened
 from onex_platform.checks import Verdict
+from onex_platform.context import PlatformContext
 from onex_platform.domain.identity import identify_node
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.snapshots import checks
 from onex_platform.snapshots.audit import topic_compaction
 from onex_platform.snapshots.audit.sweep import (
@@ -76,11 +76,11 @@ def build_definitions() -> dg.Definitions:
     kinds={"kafka", "postgres"},
 )
 def registration_snapshots(
-    config: RelayConfig, archive: dg.ResourceParam[PageArchive]
+    config: RelayConfig, platform: dg.ResourceParam[PlatformContext]
 ) -> dg.MaterializeResult[None]:
     """The registry in its compacted topic: everything that waited is acknowledged by the broker."""
-    with _relay(archive) as relay:
-        entities = {node: _entity(node, archive.settings.tenant) for node in config.entities}
+    with _relay(platform) as relay:
+        entities = {node: _entity(node, platform.settings.tenant) for node in config.entities}
         known = queue_entities(relay, set(entities.values()))
         account = relay.publish_pending()
         unknown = [node for node, entity in entities.items() if entity not in known]
@@ -107,14 +107,14 @@ publish_snapshots = dg.define_asset_job(
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def publish_when_outbox_waits(
-    context: dg.SensorEvaluationContext, archive: dg.ResourceParam[PageArchive]
+    context: dg.SensorEvaluationContext, platform: dg.ResourceParam[PlatformContext]
 ) -> dg.RunRequest | dg.SkipReason:
     """Start the relay when something waits that no draining run will publish."""
-    if reason := wiring.drained_by(context.instance, archive):
+    if reason := wiring.drained_by(context.instance, platform):
         return dg.SkipReason(f"{reason} It publishes what waits.")
-    if reason := wiring.reason_to_wait(context.instance, archive, publish_snapshots.name):
+    if reason := wiring.reason_to_wait(context.instance, platform, publish_snapshots.name):
         return dg.SkipReason(reason)
-    with _relay(archive) as relay:
+    with _relay(platform) as relay:
         waiting = relay.waiting()
     if not any(waiting):
         return dg.SkipReason("The outbox is empty.")
@@ -125,11 +125,11 @@ def publish_when_outbox_waits(
 @dg.op(pool=wiring.MAINTENANCE_POOL)
 def compare_and_repair(
     config: TopicSweepConfig,
-    archive: dg.ResourceParam[PageArchive],
+    platform: dg.ResourceParam[PlatformContext],
 ) -> Iterator[dg.AssetCheckEvaluation | dg.Output[None]]:
     """Compare rows and topic, queue what differs, and publish it; see whether it is compacted."""
     too_large: list[str] = []
-    with _relay(archive) as relay:
+    with _relay(platform) as relay:
         if config.dry_run:
             done = Sweep(look(relay, contents=config.contents))
         else:
@@ -170,26 +170,26 @@ def sweep_snapshots() -> None:
 @dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
 def snapshot_topic_equals_projection(
     config: ComparisonConfig,
-    archive: dg.ResourceParam[PageArchive],
+    platform: dg.ResourceParam[PlatformContext],
 ) -> dg.AssetCheckResult:
     """The topic's last record of every entity is its row's, or is on its way."""
-    with _relay(archive) as relay:
+    with _relay(platform) as relay:
         found = look(relay, contents=config.contents)
         verdict = checks.snapshot_topic_equals_projection(found)
     return dg.AssetCheckResult(**verdict._asdict())
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
-def no_event_is_held_back(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+def no_event_is_held_back(platform: dg.ResourceParam[PlatformContext]) -> dg.AssetCheckResult:
     """Kafka takes every event of the registry; one that it refuses holds up its own node."""
-    with _relay(archive) as relay:
+    with _relay(platform) as relay:
         return dg.AssetCheckResult(**_held(relay)._asdict())
 
 
 @dg.asset_check(asset=wiring.REGISTRATION_SNAPSHOTS)
-def compaction_keeps_up(archive: dg.ResourceParam[PageArchive]) -> dg.AssetCheckResult:
+def compaction_keeps_up(platform: dg.ResourceParam[PlatformContext]) -> dg.AssetCheckResult:
     """Records that newer ones supersede leave the topic as soon as its settings promise."""
-    with _relay(archive) as relay:
+    with _relay(platform) as relay:
         return dg.AssetCheckResult(**_compaction(relay)._asdict())
 
 
@@ -211,8 +211,8 @@ def _entity(node: str, tenant: str) -> UUID:
 
 
 @contextmanager
-def _relay(archive: PageArchive) -> Iterator[OutboxRelay]:
+def _relay(platform: PlatformContext) -> Iterator[OutboxRelay]:
     with open_relay(
-        archive.settings, archive.catalogue, database=archive.database, domain=archive.domain
+        platform.settings, platform.catalogue, database=platform.database, domain=platform.domain
     ) as relay:
         yield relay

@@ -24,9 +24,9 @@ from pydantic import (
 
 from onex_platform.base.environment import foreign_variables
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.base.settings import Environment
+from onex_platform.base.settings import Environment, Settings
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.topics.catalogue import Catalogue, load_catalogue
+from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.grammar import SnapshotName, parse, snapshot_subject
 
 PREFIX = "SNAPSHOT_"
@@ -49,7 +49,8 @@ OVERRIDES = {
 
 
 class ModelSnapshotTopicConfig(BaseModel):
-    """One domain's snapshot topic; what is not given is as the contract says, on a cluster."""
+    """One domain's snapshot topic. What is not given is as the contract says, on a cluster, if the
+    catalogue is given as the context of validation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -68,14 +69,11 @@ class ModelSnapshotTopicConfig(BaseModel):
     @classmethod
     def default(
         cls,
+        catalogue: Catalogue,
         environment: str = "prod",
         domain: str = REGISTRATION_DOMAIN,
-        catalogue: Catalogue | None = None,
     ) -> Self:
-        """What is in force: the contract in this environment, and the variables on top of it.
-
-        The contract is the platform's, unless another catalogue is given.
-        """
+        """What is in force: the contract in this environment, and the variables on top of it."""
         found = foreign_variables(PREFIX, [*OVERRIDES, *_FIXED])
         for name in found.keys() & _FIXED.keys():
             raise ConfigurationError(
@@ -94,21 +92,21 @@ class ModelSnapshotTopicConfig(BaseModel):
             ) from None
 
     @classmethod
-    def development(cls) -> Self:
+    def development(cls, catalogue: Catalogue) -> Self:
         """One broker: one copy of everything."""
-        return cls.model_validate({"environment": "dev"})
+        return cls.model_validate({"environment": "dev"}, context=catalogue)
 
     @classmethod
-    def production(cls) -> Self:
+    def production(cls, catalogue: Catalogue) -> Self:
         """A cluster: the contract as it is written."""
-        return cls.model_validate({"environment": "prod"})
+        return cls.model_validate({"environment": "prod"}, context=catalogue)
 
     @classmethod
-    def from_yaml(cls, path: Path) -> Self:
+    def from_yaml(cls, path: Path, catalogue: Catalogue) -> Self:
         """The settings in a file; what it leaves out is as the contract says."""
         try:
             document = yaml.safe_load(path.read_text(encoding="utf-8"))
-            return cls.model_validate({} if document is None else document)
+            return cls.model_validate({} if document is None else document, context=catalogue)
         except OSError as error:
             raise ConfigurationError(f"{path} can't be read: {error.strerror}.") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -135,16 +133,16 @@ class ModelSnapshotTopicConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_the_contract(cls, given: Any, info: ValidationInfo) -> Any:
-        if not isinstance(given, Mapping):
-            return given
+        if not isinstance(given, Mapping) or not isinstance(info.context, Catalogue):
+            return given  # every field is to be given
         fields = dict(given)
         environment = fields.pop("environment", "prod")
         if environment not in get_args(Environment):
             raise ValueError(
                 f"environment={environment!r}: expected {', '.join(get_args(Environment))}"
             )
-        catalogue = load_catalogue() if info.context is None else info.context
-        return _contract(catalogue, fields.get("domain", REGISTRATION_DOMAIN), environment) | fields
+        domain = fields.get("domain", REGISTRATION_DOMAIN)
+        return _contract(info.context, domain, environment) | fields
 
     @field_validator("topic")
     @classmethod
@@ -182,6 +180,13 @@ class ModelSnapshotTopicConfig(BaseModel):
                 f"topic={self.topic!r} is not the domain {self.domain!r}'s: "
                 f"call it onex.snapshot.{name.context}.{subject}.v{name.version}"
             )
+
+
+def snapshot_topic(
+    settings: Settings, catalogue: Catalogue, domain: str = REGISTRATION_DOMAIN
+) -> str:
+    """The name of the domain's snapshot topic in this environment."""
+    return ModelSnapshotTopicConfig.default(catalogue, settings.environment, domain).topic
 
 
 def _contract(catalogue: Catalogue, domain: str, environment: str) -> dict[str, Any]:

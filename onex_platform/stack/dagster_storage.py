@@ -21,6 +21,7 @@ from onex_platform.base.settings import Settings, load_settings
 from onex_platform.stack import client_programs
 from onex_platform.stack.dev import bring_up_to_date, require_dagster_database
 from onex_platform.stack.lifecycle import DEFAULT_SERVICES, attach, guarded
+from onex_platform.topics.catalogue import load_catalogue
 
 
 class PlatformStorage(DagsterPostgresStorage):
@@ -60,7 +61,7 @@ def _serve_for_life(settings: Settings) -> Settings:
     guardian = life.enter_context(guarded(settings, services=DEFAULT_SERVICES, report=_report))
     atexit.register(_leave, life)
     attached = attach(settings)
-    bring_up_to_date(attached, _report)
+    bring_up_to_date(attached, load_catalogue(), _report)
     client_programs.mark_children(guardian.client_marker())
     return attached
 

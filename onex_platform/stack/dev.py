@@ -17,6 +17,7 @@ from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.lifecycle import attach, guarded
 from onex_platform.stack.ports import LOOPBACK, require_free_port
 from onex_platform.stack.progress import Report
+from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.provision import create_topics
 
 _DAGSTER_DEV = (
@@ -28,7 +29,14 @@ _WARM_RUNS = 2
 _LASTING_SECONDS = 30
 
 
-def develop(settings: Settings, *, services: Sequence[str], port: int, report: Report) -> int:
+def develop(
+    settings: Settings,
+    catalogue: Catalogue,
+    *,
+    services: Sequence[str],
+    port: int,
+    report: Report,
+) -> int:
     """Run Dagster's web interface and daemon until they end, and give their exit code.
 
     At its end, and at ours, everything that was not running before is stopped.
@@ -37,7 +45,7 @@ def develop(settings: Settings, *, services: Sequence[str], port: int, report: R
     require_free_port(port, "Dagster's web interface", way_out="choose another with --port")
     with guarded(settings, services=services, report=report) as guardian:
         attached = attach(settings, services=services)
-        bring_up_to_date(attached, report)
+        bring_up_to_date(attached, catalogue, report)
         home = StackFolder(settings).dagster_home
         home.mkdir(parents=True, exist_ok=True)
         shutil.copy(project_file("dagster.yaml"), home)
@@ -87,8 +95,8 @@ def require_dagster_database(settings: Settings) -> None:
         )
 
 
-def bring_up_to_date(attached: Settings, report: Report) -> None:
+def bring_up_to_date(attached: Settings, catalogue: Catalogue, report: Report) -> None:
     """The tables and topics that the graph works on."""
     report("Applying migrations and creating topics")
     migrate(attached)
-    create_topics(attached)
+    create_topics(attached, catalogue)

@@ -23,7 +23,7 @@ from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.signals import Signal, publish_signals
 
 _GROUP = "topics"
-_CHANGES_PER_TICK = 50
+CHANGES_PER_TICK = 50
 # What Dagster notes of a run, and the event that others read; one ended by hand did not complete.
 _WORKFLOW_KINDS = {
     dg.DagsterEventType.RUN_START: EnumEventKind.WORKFLOW_STARTED,
@@ -101,11 +101,11 @@ def _changes(instance: dg.DagsterInstance, cursor: str | None) -> list[dg.EventL
     """
     by_kind = [
         instance.fetch_run_status_changes(
-            _after(kind, cursor), limit=_CHANGES_PER_TICK, ascending=True
+            _after(kind, cursor), limit=CHANGES_PER_TICK, ascending=True
         ).records
         for kind in _WORKFLOW_KINDS
     ]
-    full = [found[-1].storage_id for found in by_kind if len(found) == _CHANGES_PER_TICK]
+    full = [found[-1].storage_id for found in by_kind if len(found) == CHANGES_PER_TICK]
     changes = sorted((change for found in by_kind for change in found), key=_place)
     return [change for change in changes if not full or change.storage_id <= min(full)]
 

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from onex_platform.base.environment import foreign_variables
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import NodeType
-from onex_platform.topics.catalogue import Catalogue, load_catalogue
+from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.documents import Document, Route, read_document
 from onex_platform.topics.fields import Part, explain
@@ -136,8 +143,9 @@ def _topic_names(use_onex: bool, catalogue: Catalogue) -> dict[str, str]:
 
 
 class ModelIntrospectionConfig(BaseModel):
-    """How a node announces itself. Topics default to the legacy names, which warn, or to the onex
-    names if the variable USE_ONEX_TOPICS is true."""
+    """How a node announces itself. Topics that are not given are those of the catalogue that is the
+    context of validation: the legacy names, which warn, or the onex names if the variable
+    USE_ONEX_TOPICS is true."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -151,8 +159,19 @@ class ModelIntrospectionConfig(BaseModel):
     request_introspection_topic: str
 
     @classmethod
+    def default(cls, catalogue: Catalogue, **fields: Any) -> Self:
+        """The configuration with these fields, and the catalogue's topics."""
+        return cls.model_validate(fields, context=catalogue)
+
+    @classmethod
     def from_contract(
-        cls, contract: NodeContract, *, node_id: UUID | str, event_bus: Any = None, **fields: Any
+        cls,
+        contract: NodeContract,
+        catalogue: Catalogue,
+        *,
+        node_id: UUID | str,
+        event_bus: Any = None,
+        **fields: Any,
     ) -> Self:
         """The configuration that a node's contract gives; what it leaves out is the default."""
         publishes = {found.event_type: found.topic for found in contract.event_channels.publishes}
@@ -170,16 +189,17 @@ class ModelIntrospectionConfig(BaseModel):
                 "event_bus": event_bus,
                 **{field: topic for field, topic in topics.items() if topic is not None},
                 **fields,
-            }
+            },
+            context=catalogue,
         )
 
     @model_validator(mode="before")
     @classmethod
-    def _default_topics(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
+    def _default_topics(cls, given: Any, info: ValidationInfo) -> Any:
+        if not isinstance(given, Mapping) or not isinstance(info.context, Catalogue):
+            return given  # every topic is to be given
         chosen = foreign_variables(USE_ONEX_TOPICS, [USE_ONEX_TOPICS]).get(USE_ONEX_TOPICS, "false")
-        return {**_topic_names(chosen.lower() == "true", load_catalogue()), **given}
+        return {**_topic_names(chosen.lower() == "true", info.context), **given}
 
     @model_validator(mode="after")
     def _topics_have_versions(self) -> Self:
@@ -202,9 +222,9 @@ class ModelIntrospectionConfig(BaseModel):
         return self
 
 
-def read_node_contract(path: Path) -> NodeContract:
+def read_node_contract(path: Path, catalogue: Catalogue) -> NodeContract:
     """A node's contract that keeps all four rules; else one error that names what is broken."""
-    if broken := judge_node(path, load_catalogue(), load_policy()):
+    if broken := judge_node(path, catalogue, load_policy()):
         told = "; ".join(f"line {found.line}: {found.rule}: {found.message}" for found in broken)
         raise ConfigurationError(
             f"Node contract {path}: {told}.", hint="docs/topics has the rules."

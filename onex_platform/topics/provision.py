@@ -17,7 +17,6 @@ from onex_platform.engines.kafka.topic_admin import TopicLayout, create, describ
 from onex_platform.topics.catalogue import (
     Catalogue,
     TopicContract,
-    load_catalogue,
     require_ledger_beyond_retention,
 )
 
@@ -47,10 +46,9 @@ class ProvisionReport:
 
 
 def create_topics(
-    settings: Settings, catalogue: Catalogue | None = None, *, dry_run: bool = False
+    settings: Settings, catalogue: Catalogue, *, dry_run: bool = False
 ) -> ProvisionReport:
     """Create the missing topics of the catalogue and report how the others stand."""
-    catalogue = catalogue or load_catalogue()
     require_ledger_beyond_retention(catalogue, settings.registration.ledger_days)
     wanted = {contract.topic: layout_of(contract, settings) for contract in catalogue}
     with open_admin(settings) as admin:

@@ -33,8 +33,9 @@ _RECOVERED = "CLOSED"
 _PATIENCE_SECONDS = 3.0
 _MOST_WAITING = 1000
 _AT_ONCE = 100
-_FIRST_PAUSE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 30.0
+# After the first failure; twice as long after each further one, up to so many times that.
+_RETRY_SECONDS = 1.0
+_MOST_RETRY_PAUSES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +104,19 @@ class SignalPublisher:
     """
 
     def __init__(
-        self, settings: Settings, catalogue: Catalogue, *, most_waiting: int = _MOST_WAITING
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        *,
+        most_waiting: int = _MOST_WAITING,
+        retry_seconds: float = _RETRY_SECONDS,
     ) -> None:
         self.published = 0
         self.dropped = 0
         self._settings = settings
         self._catalogue = catalogue
         self._most = most_waiting
+        self._retry_seconds = retry_seconds
         self._waiting: deque[Signal] = deque()
         self._news = threading.Condition()
         self._closing = False
@@ -156,16 +163,16 @@ class SignalPublisher:
             get_logger(__name__).warning("signals.dropped", signals=self.dropped)
 
     def _run(self) -> None:
-        pause = _FIRST_PAUSE_SECONDS
+        pause = self._retry_seconds
         while some := self._next():
             try:
                 self.published += publish_signals(self._settings, self._catalogue, some)
-                pause = _FIRST_PAUSE_SECONDS
+                pause = self._retry_seconds
             except InfraError as error:
                 get_logger(__name__).warning("signals.not_published", error=error.message)
                 if self._is_closing_after(pause):
                     return
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                pause = min(2 * pause, _MOST_RETRY_PAUSES * self._retry_seconds)
                 continue
             except Exception as error:
                 # Nothing that another attempt would change.
@@ -187,9 +194,11 @@ class SignalPublisher:
 
 
 @contextmanager
-def publishing_breakers(settings: Settings, catalogue: Catalogue) -> Iterator[SignalPublisher]:
+def publishing_breakers(
+    settings: Settings, catalogue: Catalogue, *, retry_seconds: float = _RETRY_SECONDS
+) -> Iterator[SignalPublisher]:
     """Publish, during the block, every change of a circuit breaker of this process."""
-    publisher = SignalPublisher(settings, catalogue)
+    publisher = SignalPublisher(settings, catalogue, retry_seconds=retry_seconds)
     try:
         with heard_by(publisher.hear):
             yield publisher

@@ -4,30 +4,53 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+
 from onex_platform_tests.support.source_tree import PACKAGE, modules_of
 
-# Where a caller may leave the catalogue out, and means the platform's own.
-OPENERS = {
-    ("onex_platform/ingest/archive.py", "open_archive"),
-    ("onex_platform/snapshots/topic_config.py", "_fill_from_the_contract"),
-    ("onex_platform/topics/node_contracts.py", "_default_topics"),
-    ("onex_platform/topics/node_contracts.py", "read_node_contract"),
-    ("onex_platform/topics/provision.py", "create_topics"),
-}
-# Where programs begin.
-BEGINNINGS = ("onex_platform/definitions.py", "onex_platform/cli/", "onex_platform/stack/")
+LOADERS = {"load_catalogue", "load_whole_catalogue"}
+# Where programs begin: Dagster's code location, its storage, and the commands.
+BEGINNINGS = (
+    "onex_platform/definitions.py",
+    "onex_platform/cli/",
+    "onex_platform/stack/dagster_storage.py",
+)
+# Where the loaders are made.
+HOME = "onex_platform/topics/catalogue.py"
 
 
-def test_only_programs_and_openers_load_the_catalogue() -> None:
-    calls = {
-        (module.path, function.name)
+def loads(tree: ast.AST) -> list[int]:
+    """The lines on which a loader is named, by whatever import."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ImportFrom) and LOADERS & {name.name for name in node.names})
+        or (isinstance(node, ast.Attribute) and node.attr in LOADERS)
+    ]
+
+
+def test_only_programs_load_the_catalogue() -> None:
+    found = {
+        module.path: lines
         for module in modules_of(PACKAGE)
-        if not module.path.startswith(BEGINNINGS)
-        for function in ast.walk(module.tree)
-        if isinstance(function, ast.FunctionDef)
-        for call in ast.walk(function)
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Name)
-        and call.func.id == "load_catalogue"
+        if module.path != HOME
+        and not module.path.startswith(BEGINNINGS)
+        and (lines := loads(module.tree))
     }
-    assert calls == OPENERS
+    assert found == {}
+
+
+def test_the_beginnings_do_load_it() -> None:
+    loading = [module.path for module in modules_of(PACKAGE) if loads(module.tree)]
+    assert all(any(path.startswith(place) for path in loading) for place in BEGINNINGS)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from onex_platform.topics.catalogue import Catalogue, load_catalogue",
+        "from onex_platform.topics import catalogue\ncatalogue.load_whole_catalogue()",
+    ],
+)
+def test_a_breach_is_found(program: str) -> None:
+    assert loads(ast.parse(program))

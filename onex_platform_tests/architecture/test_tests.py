@@ -1,16 +1,24 @@
-"""Rules of the tests tree: helpers have their place, nobody sleeps, nothing is skipped."""
+"""Rules of the tests tree: helpers have their place, nobody sleeps, nothing is skipped, and what is
+private stays so."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
 TESTS = Path(__file__).parent.parent
 MODULES = sorted(TESTS.rglob("*.py"))
 _SKIPS = {"skip", "skipif", "xfail", "importorskip"}
+# Not private, whatever the first letter: what named tuples offer, and constants of libraries.
+_PUBLIC = {"_asdict", "_fields", "_make", "_replace"}
+_OWN = {"self", "cls"}
+_LIBRARIES = {"KafkaError", "os", "sys"}
+_BY_NAME = {"setattr", "getattr", "delattr", "hasattr"}
 
 
 def imported_from(tree: ast.AST) -> Iterator[str]:
@@ -51,7 +59,42 @@ def skips(tree: ast.AST) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("rule", [helpers_of_tests, sleeps, skips], ids=lambda rule: rule.__name__)
+def is_private(name: str) -> bool:
+    """Whether an underscore begins the name, or a part of it behind a dot."""
+    return any(
+        part.startswith("_") and not part.endswith("__") and part not in _PUBLIC
+        for part in name.split(".")
+    )
+
+
+def private_names(tree: ast.AST) -> list[str]:
+    """Private names of the package that are imported, used, or given to `setattr` and its like;
+    also in the programs that a test hands to another process."""
+    found = [
+        name
+        for name in imported_from(tree)
+        if name.startswith("onex_platform") and is_private(name)
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            if ast.unparse(node.value) not in _OWN | _LIBRARIES:
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in _BY_NAME:
+            names = [argument.value for argument in node.args[:2] if is_text(argument)]
+            found += [f"line {node.lineno}: {name}" for name in names if is_private(name)]
+        elif is_text(node) and "\nfrom onex_platform" in node.value:
+            with suppress(SyntaxError):  # a text that is no program
+                found += private_names(ast.parse(node.value))
+    return found
+
+
+def is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.parametrize(
+    "rule", [helpers_of_tests, sleeps, skips, private_names], ids=lambda rule: rule.__name__
+)
 def test_the_tests_keep_their_rules(rule: object) -> None:
     assert callable(rule)
     broken = {
@@ -71,6 +114,11 @@ def test_the_tests_keep_their_rules(rule: object) -> None:
         (sleeps, "from time import sleep"),
         (skips, "import pytest\npytest.skip('later')"),
         (skips, "import pytest\n@pytest.mark.xfail\ndef test(): ..."),
+        (private_names, "from onex_platform.log.store import _gist"),
+        (private_names, "cache._reader.batch(1)"),
+        (private_names, "monkeypatch.setattr(reducer, '_commit', None)"),
+        (private_names, "monkeypatch.setattr('onex_platform.log.store._gist', None)"),
+        (private_names, "PROGRAM = '\\nfrom onex_platform import x\\nx._once()'"),
     ],
 )
 def test_a_breach_is_found(rule: object, program: str) -> None:

@@ -38,14 +38,16 @@ from onex_platform.engines.kafka.clients import open_producer, produce_all
 from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, living
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.stack.processes import wait_until
+from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.campaigns.house import House
 from onex_platform_tests.campaigns.probing import Fleet
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import sent
 from onex_platform_tests.support.stacks import embedded_settings
 
@@ -230,7 +232,7 @@ def living_registry(
         pytest.MonkeyPatch.context() as environment,
     ):
         migrate(settings)
-        create_topics(settings)
+        create_topics(settings, load_catalogue())
         assert settings.postgres.dagster_url is not None
         address = settings.postgres.dagster_url.get_secret_value()
         environment.setenv("ONEX_POSTGRES_DAGSTER_URL", address)
@@ -261,8 +263,8 @@ def require_everything(trial: Trial, spark: SparkSession, seconds: float) -> Non
     assert set(states.values()) == {State.ACTIVE}, states
     rows = reader.get_many(trial.steady.nodes).values()
     assert not [row for row in rows if row.liveness_timeout_emitted_at is not None]
-    assert verify_log(trial.archive).faults == []
-    proof = live_equals_replay(spark, trial.archive)
+    assert verify_log(trial.archive.log).faults == []
+    proof = live_equals_replay(spark, trial.archive.log)
     assert proof.holds, proof
 
 

@@ -20,6 +20,7 @@ from onex_platform.capture.captured_events import Durability
 from onex_platform.capture.flush.dead_letters import DeadLetters
 from onex_platform.capture.instance import Instance
 from onex_platform.capture.slots import ObjectHead, PageQuery
+from onex_platform.capture.wal.disk import FolderDisk
 from onex_platform.capture.wal.ownership import Ownership
 from onex_platform_tests.support.plain_slots import FolderIndex, FolderStorage, stored_events
 from onex_platform_tests.support.snapshotters import Snapshotter, config_for, snapshotter
@@ -70,22 +71,22 @@ def test_storage_down_beyond_every_budget_pushes_back_and_loses_nothing(tmp_path
     asyncio.run(scenario())
 
 
-def test_a_full_disk_refuses_with_a_delay_and_leaves_no_gap(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_with_a_delay_and_leaves_no_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scenario() -> None:
         config = config_for(tmp_path, wal={"segment_bytes": 64 * 1024}, limits={
             "max_event_bytes": 4096})  # fmt: skip
         async with snapshotter(config, tmp_path) as running, running.client() as client:
-            disk = running.instance._disk
-            create = disk.create
-            room = asyncio.Event()
+            create, room = FolderDisk.create, asyncio.Event()
 
-            def full(name: str, size: int) -> Any:
+            def full(disk: FolderDisk, name: str, size: int) -> Any:
                 if size and not room.is_set():
                     raise OSError(errno.ENOSPC, "disk full")
-                return create(name, size)
+                return create(disk, name, size)
 
             await client.publish(client.event("w", b"first"))
-            disk.create = full  # type: ignore[method-assign]
+            monkeypatch.setattr(FolderDisk, "create", full)
             waiting = asyncio.gather(
                 *(client.publish(client.event("w", bytes(4000))) for _ in range(40))
             )
@@ -209,13 +210,11 @@ def test_a_sealed_log_can_be_taken_over_and_an_open_one_not(tmp_path: Path) -> N
     async def second() -> None:
         async with snapshotter(config_for(tmp_path, instance="two"), tmp_path) as running:
             await _until(lambda: running.index.count() == 1)
-            running.instance._ownership._write(sealed=False)
-            running.instance._ownership._file.close()
-            with pytest.raises(ConfigurationError, match="log of instance 'two'"):
-                Instance(config_for(tmp_path, instance="three"), running.storage, running.index)
-            running.instance._ownership = Ownership(config_for(tmp_path).wal.folder, "two")
 
     asyncio.run(second())
+    Ownership(config_for(tmp_path).wal.folder, "two").release()
+    with pytest.raises(ConfigurationError, match="log of instance 'two'"):
+        Instance(config_for(tmp_path, instance="three"), storage, index)
     assert [event.payload for event in stored_events(
         FolderStorage(tmp_path / "pages"), index)["w"]] == [b"payload"]  # fmt: skip
 
@@ -274,7 +273,8 @@ def test_a_flipped_byte_of_the_log_costs_one_event_and_is_kept_for_inspection(
 
     async def recover() -> None:
         async with snapshotter(config_for(tmp_path), tmp_path) as running:
-            assert running.instance.metrics.damaged._value.get() == 1
+            metrics = running.instance.metrics.registry
+            assert metrics.get_sample_value("snapshotter_wal_damaged_records_total") == 1
         assert _payloads(running) == [b"payload-%d" % number for number in range(10) if number != 4]
 
     asyncio.run(recover())

@@ -75,4 +75,4 @@ def test_an_order_for_a_tenant_of_whom_nothing_can_expire_is_refused(piped: Watc
         assert isinstance(refused, ConfigurationError)
         assert f"Tenant '{tenant}' has no active node" in str(refused)
         assert way_out in str(refused)
-    assert overrides(piped.archive) == []
+    assert overrides(piped.archive.platform) == []

@@ -43,8 +43,8 @@ TABLES = ("parked_records", "fact_inbox")
 
 def onex(archive: PageArchive, *arguments: str, answer: str | None = None) -> Result:
     variables = address_variables(archive.settings) | {
-        "ONEX_PAGES_URL": archive.store.url,
-        "ONEX_PAGES_BUCKETS": str(archive.buckets),
+        "ONEX_PAGES_URL": archive.log.store.url,
+        "ONEX_PAGES_BUCKETS": str(archive.log.buckets),
     }
     return CliRunner().invoke(cli, ["dlt", *arguments], env=variables, input=answer)
 

@@ -16,14 +16,16 @@ from onex_platform.cli.main import cli
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord, open_admin
 from onex_platform.engines.kafka.topic_admin import topic_names
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.checks import archive_keeps_up
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, RecordsLostError
+from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import topic_states
 from onex_platform.log.stats import log_stats
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.waiting import eventually
 from onex_platform_tests.support.written_logs import (
@@ -83,7 +85,7 @@ def test_the_proof_is_printed_and_its_verdict_is_the_exit_code(
     assert whole.exit_code == 0, whole.output
     assert "faults           0" in whole.stdout
     page = next(archive.log.table.entries())
-    archive.store.delete(page.key)
+    archive.log.store.delete(page.key)
     broken = onex(settings, "verify", "--sample", "100")
     assert broken.exit_code == 1
     assert f"missing  {page.key} (positions {page.min_position}" in broken.stdout
@@ -103,7 +105,7 @@ def test_a_loss_stops_reading_until_an_operator_accepts_it(
         assert onex(settings, "skip-lost").stdout == "Nothing is lost.\n"
         send(settings, [sent(EnumEventKind.NODE_HEARTBEAT, f"node-{n}") for n in range(9)])
         archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1))
-        before = archive.cuts.cursors()
+        before = next_offsets(archive.platform)
         send(settings, [sent(EnumEventKind.NODE_HEARTBEAT, f"node-{n}") for n in range(6)])
         delete_everything(settings, before)
         now = datetime.now(UTC) + timedelta(seconds=1)
@@ -112,7 +114,7 @@ def test_a_loss_stops_reading_until_an_operator_accepts_it(
         refused = onex(settings, "skip-lost", answer="n\n")
         assert refused.exit_code == 1
         assert "lost  " in refused.stdout
-        assert archive.cuts.cursors() == before
+        assert next_offsets(archive.platform) == before
         accepted = onex(settings, "skip-lost", "--yes")
         assert "Reading goes on behind 6 lost offsets." in accepted.stdout
         assert archive.take_cut(spark, now) is not None
@@ -141,7 +143,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
             archive.take_cut(spark, now + timedelta(seconds=1))
         make_anew(settings, topic)
         send(settings, [unreadable()])
-        before = {place: end for place, end in archive.cuts.cursors().items() if end}
+        before = {place: end for place, end in next_offsets(archive.platform).items() if end}
         read = {place: end for place, end in before.items() if place.topic == topic}
         with pytest.raises(RecordsLostError, match="`onex pages skip-lost`"):
             archive.take_cut(spark, now + timedelta(seconds=1))
@@ -174,26 +176,26 @@ def test_a_topic_that_was_made_anew_is_recognised_even_if_it_has_grown_beyond_th
             cursor.execute("UPDATE consumer_cursors SET next_offset = 0 WHERE topic = %s", [topic])
         send(settings, [sent(kind, "node-1") for _ in range(5)])  # one partition; others stay empty
         assert archive.take_cut(spark, datetime.now(UTC) + timedelta(seconds=1)) is not None
-        before = archive.cuts.cursors()
+        before = next_offsets(archive.platform)
         make_anew(settings, topic)
         send(settings, [sent(kind, f"node-{n}") for n in range(9) for _ in range(7)])
         now = datetime.now(UTC) + timedelta(seconds=1)
         for _ in range(2):
             with pytest.raises(RecordsLostError, match=r"offset 5 comes next of the topic that it"):
                 archive.take_cut(spark, now)
-        assert archive.cuts.cursors() == before
+        assert next_offsets(archive.platform) == before
         [state] = topic_states(
             settings,
             [load_catalogue().for_kind(kind)],
             before,
             datetime.now(UTC),
-            archive.topic_ids().made_anew,
+            input_ids(archive.platform).made_anew,
         )
         assert not archive_keeps_up(state).passed
         assert state.lag is not None
         assert (state.lag.events, state.lag.lost) == (63, 0)
         assert state.lag.restarted == state.partitions
-        assert measure_backlog(archive).records == 63
+        assert measure_backlog(archive.platform).records == 63
         partitions = sum(place.topic == topic for place in before)
         accepted = onex(settings, "skip-lost", "--yes")
         assert f"Reading begins anew in {partitions} partitions." in accepted.stdout
@@ -207,7 +209,7 @@ def test_a_topic_that_was_made_anew_is_recognised_even_if_it_has_grown_beyond_th
 
 def make_anew(settings: Settings, topic: str) -> None:
     delete_topic(settings, topic)
-    create_topics(settings)
+    create_topics(settings, load_catalogue())
 
 
 def delete_topic(settings: Settings, topic: str) -> None:

@@ -24,10 +24,11 @@ from onex_platform.engines.postgres.leases import (
     living,
     open_leases,
 )
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import drain
 from onex_platform.pipeline.proof_times import note_proof
 from onex_platform.stack.processes import wait_until
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
@@ -179,7 +180,7 @@ def test_status_tells_health_by_its_exit_code_and_writes_nothing(
     with archive.database.transaction() as cursor:
         [(watches,)] = cursor.execute("SELECT count(*) FROM deadline_watches").fetchall()
     assert watches == 0  # looking at the deadlines is no watch
-    note_proof(archive, "live_equals_replay", Verdict(False, "1 row differs.", {}))
+    note_proof(archive.platform, "live_equals_replay", Verdict(False, "1 row differs.", {}))
     failed = commands.run("status")
     assert (failed.returncode, "live_equals_replay: 1 row differs." in failed.stdout) == (1, True)
 

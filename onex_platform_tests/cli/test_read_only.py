@@ -18,13 +18,14 @@ from sqlalchemy.engine import make_url
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.cli.main import cli
 from onex_platform.deadlines.scan import is_due, note_watch, scan
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import status
 from onex_platform.projections import checks, reconciliation
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.snapshots.publish.topic_setup import ensure_topic
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.watched_clock import MINUTE, Watched, open_watched
 from onex_platform_tests.support.written_logs import WrittenLog
 
@@ -55,7 +56,7 @@ COMMANDS = (
 @pytest.fixture
 def watched(pipeline_settings: Settings) -> Iterator[Watched]:
     """A log with pages to merge, and more silent nodes than may expire at once."""
-    config = ModelSnapshotTopicConfig.default(pipeline_settings.environment)
+    config = ModelSnapshotTopicConfig.default(load_catalogue(), pipeline_settings.environment)
     ensure_topic(pipeline_settings, load_catalogue(), config)
     now = datetime.now(UTC)
     with open_watched(pipeline_settings) as opened:
@@ -89,24 +90,24 @@ def test_dry_runs_and_status_commands_only_read(read_only: Settings) -> None:
 
 
 def _dry_scan(archive: PageArchive, now: datetime) -> object:
-    found = scan(archive, now, dry_run=True)
+    found = scan(archive.platform, now, dry_run=True)
     assert (found.expired, found.held) == (15, 85)
     return found
 
 
 def _is_due(archive: PageArchive, now: datetime) -> object:
-    assert is_due(archive, now)
+    assert is_due(archive.platform, now)
     return None
 
 
 QUESTIONS: dict[str, Callable[[PageArchive, datetime], object]] = {
     "a dry scan": _dry_scan,
     "whether a scan is due": _is_due,
-    "the accounts": lambda archive, now: reconciliation.look(archive, whole=True),
-    "the backlog": lambda archive, now: measure_backlog(archive),
-    "the fold's lag": checks.fold_keeps_up,
-    "who is set aside": checks.nobody_is_set_aside,
-    "the whole status": status.look,
+    "the accounts": lambda archive, now: reconciliation.look(archive.log, whole=True),
+    "the backlog": lambda archive, now: measure_backlog(archive.platform),
+    "the fold's lag": lambda archive, now: checks.fold_keeps_up(archive.platform, now),
+    "who is set aside": lambda archive, now: checks.nobody_is_set_aside(archive.platform, now),
+    "the whole status": lambda archive, now: status.look(archive.platform, now),
 }
 
 
@@ -121,11 +122,11 @@ def test_what_has_to_be_noted_is_noted_by_a_call_named_for_it(
 ) -> None:
     with open_archive(read_only) as archive:
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            note_watch(archive, datetime.now(UTC))
+            note_watch(archive.platform, datetime.now(UTC))
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            reconciliation.settle(archive, reconciliation.look(archive))
+            reconciliation.settle(archive.log, reconciliation.look(archive.log))
     before = watched.store.physical("deadline_watches")
-    assert is_due(watched.archive, datetime.now(UTC))
+    assert is_due(watched.archive.platform, datetime.now(UTC))
     assert watched.store.physical("deadline_watches") == before
-    assert note_watch(watched.archive, datetime.now(UTC))
+    assert note_watch(watched.archive.platform, datetime.now(UTC))
     assert watched.store.physical("deadline_watches") != before

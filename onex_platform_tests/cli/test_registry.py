@@ -39,8 +39,8 @@ class Run(NamedTuple):
 def onex(archive: PageArchive, *arguments: str, answer: str | None = None) -> Run:
     """The command as a shell runs it, errors and exit code included."""
     variables = address_variables(archive.settings) | {
-        "ONEX_PAGES_URL": archive.store.url,
-        "ONEX_PAGES_BUCKETS": str(archive.buckets),
+        "ONEX_PAGES_URL": archive.log.store.url,
+        "ONEX_PAGES_BUCKETS": str(archive.log.buckets),
         "ONEX_SPARK_MASTER": "local[2]",
     }
     code: Any = 0
@@ -235,7 +235,7 @@ def test_a_rebuild_that_can_not_read_the_log_says_which_page(
     spark: SparkSession, live: PageArchive
 ) -> None:
     page = next(iter(live.log.table.pages()))
-    live.store.delete(page.key)
+    live.log.store.delete(page.key)
     run = onex(live, "rebuild", "--yes")
     assert (run.code, run.out) == (1, "")
     assert f"{page.key} (positions {page.metadata.min_position}" in run.err

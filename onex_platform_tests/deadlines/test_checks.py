@@ -21,7 +21,7 @@ SECOND = timedelta(seconds=1)
 def verdict(watched: Watched, now: datetime = NOW) -> tuple[bool, bool, dict[str, object]]:
     watched.watched_at(now)
     watched.folded_to(now)
-    found = no_overdue_without_fact(watched.archive, now)
+    found = no_overdue_without_fact(watched.archive.platform, now)
     return found.verdict.passed, found.is_warning, dict(found.verdict.metadata)
 
 
@@ -54,7 +54,7 @@ def test_clocks_that_differ_by_much_of_the_grace_are_a_warning(
 ) -> None:
     assert CLOCK_AHEAD not in verdict(watched)[2]
     clock.note(100, 100 + ahead, 100)
-    found = no_overdue_without_fact(watched.archive, NOW)
+    found = no_overdue_without_fact(watched.archive.platform, NOW)
     assert (found.verdict.passed, found.is_warning) == (passed, not passed)
     assert found.verdict.metadata[CLOCK_AHEAD] == pytest.approx(ahead, abs=0.01)
     if not passed:
@@ -73,7 +73,7 @@ def test_within_the_grace_nothing_is_missed(watched: Watched) -> None:
     watched.active(5, NOW - MINUTE)
     watched.watched_at(NOW - MINUTE)
     watched.folded_to(NOW)
-    found = no_overdue_without_fact(watched.archive, NOW).verdict
+    found = no_overdue_without_fact(watched.archive.platform, NOW).verdict
     assert found.passed
     assert (found.metadata["within grace"], found.metadata["overdue without fact"]) == (5, 0)
     assert found.metadata["grace until"] == at(690).isoformat()
@@ -96,7 +96,7 @@ def test_overdue_rows_that_nobody_looks_at_are_missed_although_a_look_would_begi
     if last_look is not None:
         watched.watched_at(last_look)
     watched.folded_to(NOW)
-    found = no_overdue_without_fact(watched.archive, NOW)
+    found = no_overdue_without_fact(watched.archive.platform, NOW)
     assert (found.verdict.passed, found.is_warning) == (complaint is None, False)
     if complaint is not None:
         assert found.verdict.description.startswith(f"{complaint}5 rows are overdue")
@@ -106,15 +106,15 @@ def test_nobody_needs_to_look_if_nothing_is_overdue(watched: Watched) -> None:
     watched.active(5, NOW)
     watched.watched_at(NOW - 600 * MINUTE)
     watched.folded_to(NOW)
-    assert no_overdue_without_fact(watched.archive, NOW).verdict.passed
+    assert no_overdue_without_fact(watched.archive.platform, NOW).verdict.passed
 
 
 def test_a_watch_that_begins_anew_again_and_again_is_a_warning(watched: Watched) -> None:
     watched.active(5, NOW - 180 * SECOND)  # the gap, the grace and the time to be late
     watched.watched_at(NOW, since=NOW - SECOND)
     watched.folded_to(NOW)
-    assert no_overdue_without_fact(watched.archive, NOW).verdict.passed
+    assert no_overdue_without_fact(watched.archive.platform, NOW).verdict.passed
     watched.watched_at(NOW + SECOND, since=NOW)
-    found = no_overdue_without_fact(watched.archive, NOW + SECOND)
+    found = no_overdue_without_fact(watched.archive.platform, NOW + SECOND)
     assert (found.verdict.passed, found.is_warning) == (False, True)
     assert f"Nobody is judged before {NOW + 90 * SECOND}" in found.verdict.description

@@ -32,17 +32,16 @@ from datetime import datetime, timedelta
 from onex_platform.base import faults
 from onex_platform.deadlines.scan_state import override_guard
 from onex_platform.deadlines.scan import scan
-from onex_platform.ingest.archive import open_archive
+from onex_platform_tests.support.archives import open_archive
 from onex_platform.base.settings import load_settings
 point, now = sys.argv[1], datetime.fromisoformat(sys.argv[2])
 faults.arm(point)
 with open_archive(load_settings()) as archive:
     if point.endswith("override"):
-        override_guard(
-            archive, "omnibase", reason="why", by="ada", now=now, lasts=timedelta(minutes=1)
-        )
+        lasts = timedelta(minutes=1)
+        override_guard(archive.platform, "omnibase", reason="why", by="ada", now=now, lasts=lasts)
     else:
-        scan(archive, now)
+        scan(archive.platform, now)
 """
 
 
@@ -87,11 +86,11 @@ def test_a_scan_killed_at_any_effect_is_completed_by_the_next(
     piped.folded_to(NOW)
     killed_at(piped, point)
     assert len(piped.waiting()) == facts
-    account = scan(piped.archive, NOW)
+    account = scan(piped.archive.platform, NOW)
     assert account.declared == 18 - facts
     assert len({fact.event_id for fact in piped.waiting()}) == len(piped.waiting()) == 18
     assert piped.holds() == [(TENANT, 15, 85, None)]
-    [hold] = holds(piped.archive)
+    [hold] = holds(piped.archive.platform)
     assert hold.alerted_at == NOW
     alarms = read_to_end(piped.archive.settings, [ERRORS], before)
     assert len({json.loads(alarm.value())["event_id"] for alarm in alarms}) == 1
@@ -105,11 +104,11 @@ def test_a_look_in_vain_is_noted_or_was_none(piped: Watched, moment: str, declar
     nowhere = {"ONEX_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
     killed_at(piped, f"{moment}:deadlines.in_vain", **nowhere)
     piped.folded_to(NOW)
-    assert scan(piped.archive, NOW).declared == declared
+    assert scan(piped.archive.platform, NOW).declared == declared
 
 
 @pytest.mark.parametrize(("moment", "orders"), [("before", 0), ("after", 1)])
 def test_an_order_is_in_the_book_or_was_not_given(piped: Watched, moment: str, orders: int) -> None:
     piped.active(1, at(9000))
     killed_at(piped, f"{moment}:deadlines.override")
-    assert len(overrides(piped.archive)) == orders
+    assert len(overrides(piped.archive.platform)) == orders

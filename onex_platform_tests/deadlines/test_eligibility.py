@@ -10,10 +10,10 @@ import pytest
 from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
 from onex_platform.capture.read.kafka_relay import PostgresRelayStore
+from onex_platform.context import PlatformContext
 from onex_platform.deadlines.eligibility import evident_until
 from onex_platform.deadlines.scan import note_watch, scan
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.ingest.archive import PageArchive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.events import at
 from onex_platform_tests.support.watched_clock import (
@@ -40,11 +40,11 @@ def test_a_pipeline_ten_minutes_behind_expires_nobody(piped: Watched) -> None:
     piped.watched_at(now)
     piped.folded_to(now - 10 * MINUTE)
     send(piped.archive.settings, [sent(Kind.NODE_HEARTBEAT, "somebody")])
-    account = scan(piped.archive, now)
+    account = scan(piped.archive.platform, now)
     assert (account.overdue, account.judged_before) == (0, _tick(now - 10 * MINUTE))
-    assert not note_watch(piped.archive, now)
+    assert not note_watch(piped.archive.platform, now)
     piped.folded_to(now - 4 * MINUTE)
-    assert scan(piped.archive, now).expired == 3  # of five, by the floor
+    assert scan(piped.archive.platform, now).expired == 3  # of five, by the floor
 
 
 def test_nobody_expires_whose_heartbeats_a_snapshotter_may_hold(piped: Watched) -> None:
@@ -54,9 +54,9 @@ def test_nobody_expires_whose_heartbeats_a_snapshotter_may_hold(piped: Watched) 
     piped.folded_to(now - 10 * MINUTE)
     relay = PostgresRelayStore(piped.archive.database, "snapshotter-1")
     relay.advance({}, (now - 10 * MINUTE).timestamp())
-    assert scan(piped.archive, now).expired == 0
+    assert scan(piped.archive.platform, now).expired == 0
     relay.retire()
-    assert scan(piped.archive, now).expired == 1
+    assert scan(piped.archive.platform, now).expired == 1
 
 
 def test_a_quiet_night_is_no_delay(piped: Watched) -> None:
@@ -65,10 +65,10 @@ def test_a_quiet_night_is_no_delay(piped: Watched) -> None:
     piped.active(1, now - 5 * MINUTE)
     piped.watched_at(now)
     piped.folded_to(now - 10 * MINUTE)
-    assert evident_until(piped.archive, now) == now - settle
-    assert scan(piped.archive, now).expired == 1
+    assert evident_until(piped.archive.platform, now) == now - settle
+    assert scan(piped.archive.platform, now).expired == 1
     # The fact itself waits now: what came behind it is unknown until it is folded.
-    assert evident_until(piped.archive, now) == _tick(now - 10 * MINUTE)
+    assert evident_until(piped.archive.platform, now) == _tick(now - 10 * MINUTE)
 
 
 def test_events_in_the_log_that_are_not_folded_are_a_delay(piped: Watched) -> None:
@@ -79,12 +79,12 @@ def test_events_in_the_log_that_are_not_folded_are_a_delay(piped: Watched) -> No
         a=now - 3 * MINUTE,
         b=now - 2 * MINUTE,
     )
-    assert evident_until(piped.archive, now) == _tick(now - 10 * MINUTE)
+    assert evident_until(piped.archive.platform, now) == _tick(now - 10 * MINUTE)
 
 
 def test_the_future_is_never_judged(watched: Watched) -> None:
     watched.folded_to(at(700))
-    assert evident_until(watched.archive, NOW) == NOW
+    assert evident_until(watched.archive.platform, NOW) == NOW
 
 
 @pytest.fixture
@@ -106,24 +106,24 @@ def cut_off(archive_settings: Settings) -> Iterator[Watched]:
 def test_without_the_broker_nothing_is_judged_and_the_next_watch_is_a_new_one(
     watched: Watched,
     cut_off: Watched,
-    look: Callable[[PageArchive, datetime], object],
+    look: Callable[[PlatformContext, datetime], object],
     last_look: datetime,
 ) -> None:
     watched.active(1, at(0))
     watched.watched_at(last_look)
     watched.folded_to(at(300))
     with pytest.raises(InfraError):
-        look(cut_off.archive, NOW)
+        look(cut_off.archive.platform, NOW)
     assert watched.waiting() == []
     watched.folded_to(NOW + SECOND)
     # A moment's absence is no gap, but the nodes could not reach the broker either.
-    assert scan(watched.archive, NOW + SECOND, dry_run=True).in_grace == 1
-    assert scan(watched.archive, NOW + SECOND).grace_until == NOW + SECOND + GRACE
+    assert scan(watched.archive.platform, NOW + SECOND, dry_run=True).in_grace == 1
+    assert scan(watched.archive.platform, NOW + SECOND).grace_until == NOW + SECOND + GRACE
     for seconds in range(20, 91, 10):
         watched.folded_to(NOW + seconds * SECOND)
-        assert not note_watch(watched.archive, NOW + seconds * SECOND)
+        assert not note_watch(watched.archive.platform, NOW + seconds * SECOND)
     watched.folded_to(NOW + 92 * SECOND)
-    assert scan(watched.archive, NOW + 92 * SECOND).expired == 1
+    assert scan(watched.archive.platform, NOW + 92 * SECOND).expired == 1
 
 
 def test_whoever_only_asks_what_would_be_breaks_no_watch(
@@ -133,7 +133,7 @@ def test_whoever_only_asks_what_would_be_breaks_no_watch(
     watched.folded_to(at(300))
     before = watched.store.physical("deadline_watches")
     with pytest.raises(InfraError):
-        scan(cut_off.archive, NOW, dry_run=True)
+        scan(cut_off.archive.platform, NOW, dry_run=True)
     assert watched.store.physical("deadline_watches") == before
 
 
@@ -141,10 +141,10 @@ def test_a_first_start_begins_with_a_grace(watched: Watched) -> None:
     watched.active(1, at(0))
     for seconds in (600, 630, 660, 690):
         watched.folded_to(at(seconds))
-        account = scan(watched.archive, at(seconds))
+        account = scan(watched.archive.platform, at(seconds))
         assert (account.declared, account.grace_until) == (0, at(690))
     watched.folded_to(at(691))
-    assert scan(watched.archive, at(691)).expired == 1
+    assert scan(watched.archive.platform, at(691)).expired == 1
 
 
 def test_a_restart_after_a_gap_begins_with_a_grace_and_a_short_absence_does_not(
@@ -154,37 +154,39 @@ def test_a_restart_after_a_gap_begins_with_a_grace_and_a_short_absence_does_not(
     watched.awaiting_ack(1, at(500), first=10)
     watched.watched_at(NOW - GAP - MICROSECOND)
     watched.folded_to(NOW)
-    assert scan(watched.archive, NOW, dry_run=True).in_grace == 2
-    assert scan(watched.archive, NOW).grace_until == NOW + GRACE
+    assert scan(watched.archive.platform, NOW, dry_run=True).in_grace == 2
+    assert scan(watched.archive.platform, NOW).grace_until == NOW + GRACE
     watched.watched_at(NOW - GAP)
-    assert scan(watched.archive, NOW).declared == 2
+    assert scan(watched.archive.platform, NOW).declared == 2
 
 
 def test_whoever_looks_keeps_the_watch(watched: Watched) -> None:
     watched.active(1, at(500))
     for seconds in range(600, 691, 30):
         watched.folded_to(at(seconds))
-        assert not note_watch(watched.archive, at(seconds))
+        assert not note_watch(watched.archive.platform, at(seconds))
     watched.folded_to(at(691))
-    assert note_watch(watched.archive, at(691))
-    assert scan(watched.archive, at(691)).expired == 1
+    assert note_watch(watched.archive.platform, at(691))
+    assert scan(watched.archive.platform, at(691)).expired == 1
 
 
 def test_a_look_with_an_older_clock_does_not_set_the_watch_back(watched: Watched) -> None:
     watched.active(1, at(500))
     watched.watched_at(NOW)
     watched.folded_to(NOW + GAP)
-    assert note_watch(watched.archive, NOW - SECOND)
-    assert scan(watched.archive, NOW + GAP).expired == 1
+    assert note_watch(watched.archive.platform, NOW - SECOND)
+    assert scan(watched.archive.platform, NOW + GAP).expired == 1
 
 
 def test_a_grace_can_be_switched_off(archive_settings: Settings) -> None:
     with open_watched(with_deadlines(archive_settings, grace_seconds=0)) as watched:
         watched.active(1, at(0))
         watched.folded_to(NOW)
-        assert scan(watched.archive, NOW).grace_until is not None  # at its very end it still holds
+        assert (
+            scan(watched.archive.platform, NOW).grace_until is not None
+        )  # at its very end it still holds
         watched.folded_to(NOW + GAP)
-        assert scan(watched.archive, NOW + GAP).expired == 1
+        assert scan(watched.archive.platform, NOW + GAP).expired == 1
 
 
 def test_an_acknowledgement_is_not_late_for_a_request_that_could_not_be_published(

@@ -180,9 +180,9 @@ def test_an_override_lets_everybody_go_for_its_time_and_stays_in_the_book(piped:
     piped.active(100, at(0), first=200)
     late = piped.scan(NOW + 13 * MINUTE)
     assert (late.expired, late.held) == (29, 71)
-    [order] = overrides(piped.archive)
+    [order] = overrides(piped.archive.platform)
     assert order[1:] == (TENANT, "the site burnt down", "ada", NOW + MINUTE, NOW + 11 * MINUTE)
-    assert overrides(piped.archive, in_force_at=NOW + 11 * MINUTE) == []
+    assert overrides(piped.archive.platform, in_force_at=NOW + 11 * MINUTE) == []
 
 
 @pytest.mark.parametrize("wrong", [{"reason": " "}, {"by": ""}, {"lasts": timedelta()}])
@@ -191,7 +191,7 @@ def test_an_override_without_who_why_or_until_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError):
         override(watched, **wrong)
-    assert overrides(watched.archive) == []
+    assert overrides(watched.archive.platform) == []
 
 
 def test_an_override_of_one_tenant_leaves_the_others_guarded(piped: Watched) -> None:
@@ -214,10 +214,10 @@ def test_a_hold_that_could_not_be_told_is_told_by_a_later_scan(
         assert piped.scan(NOW).alerts == 0
     piped.watched_at(NOW + MINUTE)
     piped.folded_to(NOW + MINUTE)
-    assert is_due(piped.archive, NOW + MINUTE)
-    assert scan(piped.archive, NOW + MINUTE).alerts == 1
+    assert is_due(piped.archive.platform, NOW + MINUTE)
+    assert scan(piped.archive.platform, NOW + MINUTE).alerts == 1
     assert len(list(read_to_end(piped.archive.settings, [ERRORS], before))) == 1
-    [hold] = holds(piped.archive)
+    [hold] = holds(piped.archive.platform)
     assert hold.alerted_at == NOW + MINUTE
 
 
@@ -242,8 +242,8 @@ def test_a_broker_that_leaves_before_the_alert_is_heard_does_not_keep_the_scan(
         assert time.monotonic() - began < 60
     piped.watched_at(NOW + MINUTE)
     piped.folded_to(NOW + MINUTE)
-    assert scan(piped.archive, NOW + MINUTE).alerts == 1
-    [hold] = holds(piped.archive)
+    assert scan(piped.archive.platform, NOW + MINUTE).alerts == 1
+    [hold] = holds(piped.archive.platform)
     told = read_to_end(settings, [ERRORS], before)  # the first may have been written after all
     assert {message.key() for message in told} == {str(hold.hold_id).encode()}
 
@@ -252,13 +252,13 @@ def test_a_scan_is_due_when_it_may_change_something(piped: Watched) -> None:
     def due(seconds: float) -> bool:
         piped.watched_at(at(seconds))
         piped.folded_to(at(seconds))
-        return is_due(piped.archive, at(seconds))
+        return is_due(piped.archive.platform, at(seconds))
 
     piped.active(100, at(650))
     assert not due(600)
     assert due(651)
     piped.watched_at(at(651))
-    assert scan(piped.archive, at(651)).held == 85
+    assert scan(piped.archive.platform, at(651)).held == 85
     assert not due(652)  # nothing has passed since
     piped.active(1, at(652), first=200)
     assert due(653)
@@ -273,8 +273,8 @@ def test_nodes_that_expire_again_and_again_are_flagged_and_old_expiries_forgotte
         # One of the two comes back each time, and falls silent again.
         watched.beat(1, at(600 * silence + 100))
         watched.scan(at(600 * silence + 200))
-    [node] = flapping(watched.archive, at(2000))
+    [node] = flapping(watched.archive.platform, at(2000))
     assert (node.tenant, node.expiries, node.last_at) == (TENANT, 3, at(1400))
-    assert flapping(watched.archive, at(1400) + timedelta(days=1)) == []
+    assert flapping(watched.archive.platform, at(1400) + timedelta(days=1)) == []
     watched.scan(at(1) + timedelta(days=2))
     assert watched.select("SELECT * FROM declared_expiries") == []

@@ -42,7 +42,7 @@ def declare(spark: SparkSession, watched: Watched) -> Counter[str]:
     let_clock_pass(datetime.now(UTC) + timedelta(seconds=0.5))
     drain(spark, watched.archive, linger_seconds=0.1)  # the evidence reaches beyond them as well
     watched.watched_at(datetime.now(UTC))
-    scan(watched.archive, datetime.now(UTC))
+    scan(watched.archive.platform, datetime.now(UTC))
     return Counter(fact.kind for fact in watched.waiting())
 
 
@@ -73,9 +73,9 @@ def test_a_silent_node_expires_once_and_again_after_a_new_life(
 
         written = ("outbox", "fact_inbox", "declared_expiries", "event_ledger")
         before = life.store.physical(*written)
-        with open_rebuild(spark, life.archive) as rebuild:
+        with open_rebuild(spark, life.archive.log) as rebuild:
             assert rebuild.swap().changes == 0
-        assert live_equals_replay(spark, life.archive, None).holds
+        assert live_equals_replay(spark, life.archive.log, None).holds
         assert life.store.physical(*written) == before
 
         take_in(spark, life, (join, "a"))

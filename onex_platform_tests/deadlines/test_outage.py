@@ -18,6 +18,7 @@ from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.stack.processes import wait_until
+from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.stacks import embedded_settings
@@ -32,13 +33,13 @@ Kind = EnumEventKind
 
 
 def look(archive: PageArchive) -> ScanAccount | None:
-    return scan_when_due(archive, datetime.now(UTC))
+    return scan_when_due(archive.platform, datetime.now(UTC))
 
 
 def answers(archive: PageArchive) -> bool:
     """Whether the broker can be asked: it listens before it leads its partitions again."""
     try:
-        measure_backlog(archive)
+        measure_backlog(archive.platform)
     except InfraError:
         return False
     return True
@@ -64,7 +65,7 @@ def test_heartbeats_that_waited_for_the_broker_count_and_the_silent_expire_all_t
     attached = stack.up(own, services=("kafka",))
     try:
         settings = hurried(store_settings, attached, tmp_path / "pages")
-        create_topics(settings)
+        create_topics(settings, load_catalogue())
         with open_watched(settings) as life, open_producer(settings) as node:
             archive = life.archive
             for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK):

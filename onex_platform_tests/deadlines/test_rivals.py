@@ -34,7 +34,7 @@ NOW = at(600)
 _STUCK = """
 import importlib, os, signal, sys
 from datetime import datetime
-from onex_platform.ingest.archive import open_archive
+from onex_platform_tests.support.archives import open_archive
 from onex_platform.base.settings import load_settings
 scanning = importlib.import_module("onex_platform.deadlines.scan")
 name, now = sys.argv[1], datetime.fromisoformat(sys.argv[2])
@@ -47,7 +47,7 @@ def stop_once(*arguments):
     return done
 setattr(scanning, name, stop_once)
 with open_archive(load_settings()) as archive:
-    scanning.scan(archive, now)
+    scanning.scan(archive.platform, now)
 """
 
 
@@ -82,11 +82,11 @@ def test_a_scanner_that_is_stuck_delays_the_others_by_no_more_than_its_turn(
         watched.folded_to(NOW)
         with stuck_scanner(settings, where) as stuck:
             if where != "keep_watch":
-                first = scan(watched.archive, NOW)
+                first = scan(watched.archive.platform, NOW)
                 assert (first.stood_back, first.declared, first.complete) == (True, 0, False)
             # Whoever waited for a lock would be refused it after this time, and no further.
             limit = settings.postgres.lock_timeout_seconds
-            assert wait_until(lambda: not scan(watched.archive, NOW).stood_back, limit)
+            assert wait_until(lambda: not scan(watched.archive.platform, NOW).stood_back, limit)
             assert len(watched.waiting()) == 15 + 30
             stuck.resume()
             stuck.wait(60)
@@ -109,7 +109,7 @@ def test_two_scanners_truly_at_once_declare_nothing_twice_and_keep_to_the_limit(
 
     def scanned(_: int) -> ScanAccount:
         with open_watched(settings) as own:
-            return scan(own.archive, NOW)
+            return scan(own.archive.platform, NOW)
 
     with open_watched(settings) as watched:
         watched.active(1000, at(0))

@@ -37,7 +37,9 @@ def test_python_and_sql_agree_on_a_deadline_to_the_microsecond(
     (watched.active if kind is Kind.LIVENESS_EXPIRED else watched.awaiting_ack)(1, deadline)
     watched.watched_at(NOW)
     watched.folded_to(NOW)
-    assert bool(scan(watched.archive, NOW).declared) is is_past(deadline, NOW) is (offset < 0)
+    assert (
+        bool(scan(watched.archive.platform, NOW).declared) is is_past(deadline, NOW) is (offset < 0)
+    )
 
 
 def test_a_fact_names_the_node_its_life_and_the_deadline_it_judged(watched: Watched) -> None:
@@ -72,10 +74,10 @@ def test_nobody_expires_by_a_row_that_stands_still_because_the_node_is_set_aside
         "DELETE FROM registration_projections AS p WHERE NOT EXISTS"
         " (SELECT FROM set_aside_nodes AS s WHERE s.entity_id = p.entity_id)"
     )
-    assert scan(watched.archive, NOW).declared == 0
+    assert scan(watched.archive.platform, NOW).declared == 0
     # Released, it is judged by its own deadline again.
     watched.execute("DELETE FROM set_aside_nodes")
-    assert scan(watched.archive, NOW).declared == 2
+    assert scan(watched.archive.platform, NOW).declared == 2
 
 
 def test_two_scanners_over_a_thousand_overdue_rows_declare_a_thousand_facts(
@@ -89,12 +91,12 @@ def test_two_scanners_over_a_thousand_overdue_rows_declare_a_thousand_facts(
 
     def declared(_: int) -> int:
         with open_watched(with_deadlines(archive_settings, batch_rows=50)) as own:
-            return scan(own.archive, NOW).declared
+            return scan(own.archive.platform, NOW).declared
 
     with ThreadPoolExecutor(2) as pool:
         assert sum(pool.map(declared, range(2))) == 2000
     assert len(watched.waiting()) == 2000
-    assert scan(watched.archive, NOW).waiting == 2000
+    assert scan(watched.archive.platform, NOW).waiting == 2000
 
 
 def test_a_heartbeat_that_enters_the_log_before_the_fact_wins(watched: Watched) -> None:
@@ -226,7 +228,7 @@ def test_a_dry_run_counts_and_changes_nothing(watched: Watched) -> None:
     watched.folded_to(NOW)
     tables = ("fact_inbox", "declared_expiries", "expiry_holds", "deadline_watches")
     before = watched.store.physical(*tables)
-    account = scan(watched.archive, NOW, dry_run=True)
+    account = scan(watched.archive.platform, NOW, dry_run=True)
     assert (account.expired, account.held, account.ack_timed_out) == (15, 85, 5)
     assert watched.store.physical(*tables) == before
 

@@ -24,6 +24,7 @@ from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import hidden_topics, topic_names
 from onex_platform.governance.cluster import Governed, apply, plan
 from onex_platform.governance.cluster_plan import EnumDanger
+from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform.topics.policy import Policy
 from onex_platform_tests.support.kafka_accounts import as_account
 
@@ -34,7 +35,7 @@ _TOPIC = "onex.node.heartbeat.published.v1"
 
 @pytest.fixture
 def governed(secured: Settings, policy: Policy) -> Governed:
-    governed = replace(Governed.of(secured), policy=policy)
+    governed = replace(Governed.of(secured, load_whole_catalogue()), policy=policy)
     apply(governed, plan(governed), allowed=frozenset(EnumDanger))
     return governed
 

@@ -14,6 +14,7 @@ from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import alter, delete
 from onex_platform.governance.cluster import Governed, apply, plan
 from onex_platform.governance.cluster_plan import EnumDanger, Plan
+from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform.topics.policy import Policy
 
 pytestmark = pytest.mark.servers
@@ -23,7 +24,7 @@ _ALL = frozenset(EnumDanger)
 
 @pytest.fixture
 def governed(secured: Settings, policy: Policy) -> Governed:
-    return replace(Governed.of(secured), policy=policy)
+    return replace(Governed.of(secured, load_whole_catalogue()), policy=policy)
 
 
 def _settle(governed: Governed) -> None:

@@ -18,6 +18,7 @@ from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import alter, delete
 from onex_platform.governance.cluster import Governed, apply, plan
 from onex_platform.governance.cluster_plan import EnumDanger, Plan, Step
+from onex_platform.topics.catalogue import load_whole_catalogue
 
 pytestmark = pytest.mark.servers
 
@@ -29,10 +30,11 @@ from onex_platform.base import faults
 from onex_platform.base.settings import load_settings
 from onex_platform.governance.cluster import Governed, apply
 from onex_platform.governance.cluster_plan import EnumDanger, Plan
+from onex_platform.topics.catalogue import load_whole_catalogue
 
 faults.arm(sys.argv[1])
 agreed = Plan.model_validate_json(Path(sys.argv[2]).read_bytes())
-apply(Governed.of(load_settings()), agreed, allowed=frozenset(EnumDanger))
+apply(Governed.of(load_settings(), load_whole_catalogue()), agreed, allowed=frozenset(EnumDanger))
 """
 
 
@@ -68,7 +70,7 @@ def _with_a_deletion(agreed: Plan, topic: str) -> Plan:
 def test_a_killed_apply_leaves_a_cluster_for_which_the_next_plan_is_right(
     secured: Settings, tmp_path: Path, kind: str, point: str, when: str
 ) -> None:
-    governed = Governed.of(secured)
+    governed = Governed.of(secured, load_whole_catalogue())
     apply(governed, plan(governed), allowed=_ALL)
     _spoil(governed)
     before = _with_a_deletion(plan(governed), max(governed.wanted.topics))
@@ -89,7 +91,7 @@ def test_a_killed_apply_leaves_a_cluster_for_which_the_next_plan_is_right(
 
 
 def test_two_at_once_end_in_a_cluster_that_agrees(secured: Settings) -> None:
-    governed = Governed.of(secured)
+    governed = Governed.of(secured, load_whole_catalogue())
     apply(governed, plan(governed), allowed=_ALL)
     _spoil(governed)
     agreed = plan(governed)

@@ -11,6 +11,7 @@ import pytest
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.consistent_cut import Losses, OffsetRange, Restart
+from onex_platform.ingest.inputs import next_offsets
 from onex_platform.ingest.losses import RivalReaderError, accept_losses
 from onex_platform.ingest.registration_pages import EnumPageReason
 from onex_platform.ingest.verification import verify_log
@@ -46,7 +47,7 @@ def test_a_whole_log_has_no_faults_before_and_after_compaction(
 ) -> None:
     log.cuts(5)
     for _ in range(2):
-        account = verify_log(archive)
+        account = verify_log(archive.log)
         assert account.faults == []
         assert (account.cuts, account.lost_offsets) == (5, 0)
         assert account.events == len(log.run.log)
@@ -69,13 +70,13 @@ def test_a_recent_stretch_is_judged_by_itself(archive: PageArchive, log: Written
         instant + timedelta(milliseconds=offset) for instant in instants for offset in (-1, 0, 1)
     ]
     for since in between:
-        account = verify_log(archive, since)
+        account = verify_log(archive.log, since)
         assert account.faults == []
         assert account.cuts == sum(instant > since for instant in instants)
     # Merged pages reach across where a stretch begins.
     for group in plan(archive.log, log.folded):
         assert merge_group(archive.log, group)
-    assert all(verify_log(archive, since).faults == [] for since in between)
+    assert all(verify_log(archive.log, since).faults == [] for since in between)
     early, late = instants[1], instants[-1]
     for instant, seen in ((early, False), (late, True)):
         execute(
@@ -84,16 +85,16 @@ def test_a_recent_stretch_is_judged_by_itself(archive: PageArchive, log: Written
             " WHERE instant = %s AND end_offset > start_offset + 1",
             instant,
         )
-        assert kinds(verify_log(archive).faults) != []
-        assert (kinds(verify_log(archive, instants[3]).faults) != []) == seen
+        assert kinds(verify_log(archive.log).faults) != []
+        assert (kinds(verify_log(archive.log, instants[3]).faults) != []) == seen
 
 
 def test_a_loss_from_before_a_stretch_is_no_gap_in_it(
     archive: PageArchive, log: WrittenLog
 ) -> None:
     log.cuts(2)
-    [end] = archive.cuts.cursors().values()
-    accept_losses(archive, Losses(deleted={PLACE: OffsetRange(end, end + 10)}))
+    [end] = next_offsets(archive.platform).values()
+    accept_losses(archive.platform, Losses(deleted={PLACE: OffsetRange(end, end + 10)}))
     begun = archive.cuts.head()
     for offset in (end + 10, end + 12):
         head = archive.cuts.head()
@@ -113,11 +114,11 @@ def test_a_loss_from_before_a_stretch_is_no_gap_in_it(
         )
         execute(archive, "UPDATE log_heads SET head = %s", cut)
         execute(archive, "UPDATE consumer_cursors SET next_offset = %s", offset + 2)
-    assert verify_log(archive).faults == []
+    assert verify_log(archive.log).faults == []
     for since in (begun, head):  # the cut that follows the loss is in the stretch, or before it
-        assert verify_log(archive, since).faults == []
+        assert verify_log(archive.log, since).faults == []
     execute(archive, "UPDATE lost_ranges SET start_offset = start_offset + 1")
-    assert kinds(verify_log(archive).faults) == [EnumLogFault.GAP]
+    assert kinds(verify_log(archive.log).faults) == [EnumLogFault.GAP]
 
 
 def test_the_whole_log_is_proved_without_the_statement_limit(
@@ -131,8 +132,8 @@ def test_the_whole_log_is_proved_without_the_statement_limit(
         return fetch_one(cursor, query, parameters)
 
     monkeypatch.setattr("onex_platform.ingest.verification.fetch_one", noted)
-    verify_log(archive)
-    verify_log(archive, at(0))
+    verify_log(archive.log)
+    verify_log(archive.log, at(0))
     assert limits == ["0", "1min"]
 
 
@@ -142,7 +143,7 @@ def test_events_that_are_in_no_page_or_twice_are_named(
     log.cuts(4)
     page = next(iter(archive.log.table.pages(reasons=[EnumPageReason.INGEST])))
     execute(archive, "DELETE FROM pages WHERE page_id = %s", page.metadata.page_id)
-    [fault] = verify_log(archive).faults
+    [fault] = verify_log(archive.log).faults
     assert fault.fault is EnumLogFault.GAP
     assert f"{page.metadata.event_count} events were archived at positions" in fault.sentence
     assert "0 are in pages" in fault.sentence
@@ -151,7 +152,7 @@ def test_events_that_are_in_no_page_or_twice_are_named(
     )
     with archive.database.transaction() as cursor:
         insert_pages(cursor, [page, twin])
-    assert kinds(verify_log(archive).faults) == [EnumLogFault.OVERLAP]
+    assert kinds(verify_log(archive.log).faults) == [EnumLogFault.OVERLAP]
 
 
 @pytest.mark.parametrize(
@@ -189,9 +190,9 @@ def test_gaps_and_overlaps_of_cuts_are_named(
     archive: PageArchive, log: WrittenLog, statement: str, fault: EnumLogFault, sentence: str
 ) -> None:
     log.cuts(2)
-    assert verify_log(archive).faults == []
+    assert verify_log(archive.log).faults == []
     execute(archive, statement)
-    found = verify_log(archive).faults
+    found = verify_log(archive.log).faults
     assert fault in kinds(found)
     assert any(sentence in item.sentence for item in found), found
 
@@ -200,30 +201,30 @@ def test_accepted_losses_close_the_gap_and_stay_on_record(
     archive: PageArchive, log: WrittenLog
 ) -> None:
     log.cuts(2)
-    [end] = archive.cuts.cursors().values()
+    [end] = next_offsets(archive.platform).values()
     lost = Losses(deleted={PLACE: OffsetRange(end, end + 10)})
-    accept_losses(archive, lost)
-    account = verify_log(archive)
+    accept_losses(archive.platform, lost)
+    account = verify_log(archive.log)
     assert (account.faults, account.lost_offsets) == ([], 10)
-    assert archive.cuts.cursors() == {PLACE: end + 10}
+    assert next_offsets(archive.platform) == {PLACE: end + 10}
     with pytest.raises(RivalReaderError):
-        accept_losses(archive, lost)
-    assert verify_log(archive).lost_offsets == 10
+        accept_losses(archive.platform, lost)
+    assert verify_log(archive.log).lost_offsets == 10
 
 
 def test_offsets_that_began_anew_have_an_account_of_their_own(
     archive: PageArchive, log: WrittenLog
 ) -> None:
     log.cuts(2)
-    [end] = archive.cuts.cursors().values()
+    [end] = next_offsets(archive.platform).values()
     restart = Losses(restarted={PLACE: Restart(end, OffsetRange(0, 3))})
-    accept_losses(archive, restart)
-    assert archive.cuts.cursors() == {PLACE: 0}
+    accept_losses(archive.platform, restart)
+    assert next_offsets(archive.platform) == {PLACE: 0}
     with pytest.raises(RivalReaderError):
-        accept_losses(archive, restart)
-    accept_losses(archive, Losses(deleted={PLACE: OffsetRange(0, 2)}))
-    account = verify_log(archive)
+        accept_losses(archive.platform, restart)
+    accept_losses(archive.platform, Losses(deleted={PLACE: OffsetRange(0, 2)}))
+    account = verify_log(archive.log)
     assert (account.faults, account.restarts, account.lost_offsets) == ([], 1, 2)
     # Where the old offsets ended is part of the account: nothing may be missing before it.
     execute(archive, "UPDATE offset_restarts SET next_offset = next_offset + 1")
-    assert kinds(verify_log(archive).faults) == [EnumLogFault.GAP]
+    assert kinds(verify_log(archive.log).faults) == [EnumLogFault.GAP]

@@ -22,7 +22,6 @@ from onex_platform.base.settings import PagesSettings, Settings
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.order import position_at
 from onex_platform.engines.postgres.migrations import migrate
-from onex_platform.ingest.archive import open_archive
 from onex_platform.ingest.event_schema import to_events
 from onex_platform.ingest.registration_pages import (
     BEATS,
@@ -43,6 +42,7 @@ from onex_platform.log.page_format import (
 )
 from onex_platform.log.store import page_key
 from onex_platform.log.verify.page_check import verify_pages
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.events import START, at, event, number_id
 from onex_platform_tests.support.kept_files import kept_files
 from onex_platform_tests.support.written_logs import events_of
@@ -103,13 +103,13 @@ def test_an_archive_from_before_is_migrated_verified_replayed_and_merged(
     with open_archive(settings) as archive:
         assert archive.cuts.head() == at(10)
         twice = sorted([*events_before(), *events_before()], key=str)
-        assert verify_log(archive).faults == verify_pages(archive.log).faults == []
+        assert verify_log(archive.log).faults == verify_pages(archive.log).faults == []
         assert sorted(events_of(archive), key=str) == twice
         [group] = plan(archive.log, position_at(at(86400)))  # when their day is over
         [merged] = merge_group(archive.log, group)
         assert merged.metadata.counters == {"decided": 12}
         assert sorted(events_of(archive), key=str) == twice
-        assert verify_log(archive).faults == verify_pages(archive.log).faults == []
+        assert verify_log(archive.log).faults == verify_pages(archive.log).faults == []
 
 
 def _enter(database: psycopg.Connection, folder: Path, data: bytes) -> None:

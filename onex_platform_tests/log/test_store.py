@@ -14,7 +14,7 @@ import pytest
 
 from onex_platform.base.errors import ConfigurationError, InfraConnectionError
 from onex_platform.base.settings import Settings
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction import compact
 from onex_platform.log.compaction.compact import sweep
@@ -32,6 +32,7 @@ from onex_platform.projections.history.as_of import count_by_state, fleet_as_of,
 from onex_platform.projections.history.hourly_states import hour_of, nearest_state, write_hour
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.rebuild.rebuild import open_rebuild
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send
 from onex_platform_tests.support.events import at
 from onex_platform_tests.support.folded_logs import require_live_equals_replay
@@ -162,7 +163,7 @@ def bucket_settings(pipeline_settings: Settings, s3_url: str) -> Settings:
 
 def require_attributes(archive: PageArchive) -> None:
     """The store says of every page what the table says of it, but for the groups of its rows."""
-    bucket = obstore.store.from_url(archive.store.url)
+    bucket = obstore.store.from_url(archive.log.store.url)
     for page in archive.log.table.pages():
         kept = dict(obstore.get(bucket, page.key).attributes)
         assert (int(kept["encoded_bytes"]), kept["checksum"]) == (page.encoded_bytes, page.checksum)
@@ -185,23 +186,26 @@ def test_the_whole_pipeline_works_on_a_bucket(
         files = files_of(archive)
         assert len(files) > 2
         require_attributes(archive)
-        merged = compact.compact(spark, archive.log, folded_to(archive))
+        merged = compact.compact(spark, archive.log, folded_to(archive.database, archive.domain))
         assert merged.failures == []
         assert archive.log.table.known(list(files)) == files
         let_grace_pass(archive)
         assert sweep(archive.log).pages == len(files)
         assert len(files_of(archive)) == merged.merged_pages < len(files)
-        assert verify_log(archive).faults == verify_pages(archive.log).faults == []
-        assert orphans_of(archive, folded_to(archive), datetime.now(UTC)) == []
+        assert verify_log(archive.log).faults == verify_pages(archive.log).faults == []
+        assert (
+            orphans_of(archive, folded_to(archive.database, archive.domain), datetime.now(UTC))
+            == []
+        )
         require_live_equals_replay(archive)
-        assert live_equals_replay(spark, archive).holds
-        with open_rebuild(spark, archive) as rebuild:
+        assert live_equals_replay(spark, archive.log).holds
+        with open_rebuild(spark, archive.log) as rebuild:
             assert rebuild.swap().equal == 9
         require_attributes(archive)
         [page] = archive.log.table.pages()
-        archive.store.delete(page.key)
+        archive.log.store.delete(page.key)
         with pytest.raises(DamagedLogError, match=page.key):
-            live_equals_replay(spark, archive)
+            live_equals_replay(spark, archive.log)
 
 
 @pytest.mark.servers
@@ -211,11 +215,11 @@ def test_hours_are_kept_in_a_bucket_and_asked_for(
     with open_archive(bucket_settings) as archive:
         go_on(spark, archive, 7200, joining(1, 0, 0) + joining(2, 3700, 10))
         hour = hour_of(at(0))
-        written = write_hour(spark, archive, hour)
-        assert write_hour(spark, archive, hour) == written
-        assert nearest_state(archive, folded_to(archive)) == written
-        assert count_by_state(fleet_as_of(spark, archive, at(7000))).total() == 2
-        row = node_as_of(archive, at(7000), node(1))
+        written = write_hour(spark, archive.log, hour)
+        assert write_hour(spark, archive.log, hour) == written
+        assert nearest_state(archive.log, folded_to(archive.database, archive.domain)) == written
+        assert count_by_state(fleet_as_of(spark, archive.log, at(7000))).total() == 2
+        row = node_as_of(archive.log, at(7000), node(1))
         assert row is not None
         assert row.node_name == "node-1"
-        assert node_as_of(archive, at(3600), node(2)) is None
+        assert node_as_of(archive.log, at(3600), node(2)) is None

@@ -21,7 +21,7 @@ def quiet_broker(store_settings: Settings, tmp_path: Path) -> Iterator[Settings]
     """A broker of the test's own, on which senders date the introspections: what enters the shared
     one now lies behind what others sent."""
     with stack.running(embedded_settings(tmp_path / "stack"), services=("kafka",)) as attached:
-        create_topics(attached)
+        create_topics(attached, load_catalogue())
         introspections = load_catalogue().for_kind(EnumEventKind.NODE_INTROSPECTION)
         keep_senders_times(attached, introspections.topic)
         pages = PagesSettings(url=str(tmp_path / "pages"))

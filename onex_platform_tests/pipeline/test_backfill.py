@@ -15,9 +15,9 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.definitions import build_definitions
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.ingest.archive import open_archive
 from onex_platform.projections.history.hourly_states import HOUR
 from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.backfills import Backfills, open_backfills
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.graph import (
@@ -69,7 +69,7 @@ def test_hours_that_nobody_folded_are_archived_folded_and_kept_in_one_run(
             hour_key(third): 2,
             hour_key(second): 3,
         }
-        reader = ProjectionReaderRegistration.of(archive)
+        reader = ProjectionReaderRegistration.of(archive.log)
         for hour, nodes in ((third, "ab"), (second, "abc")):
             rows = reader.iter_all_as_of(spark, hour + HOUR)
             assert sorted(row.node_name for row in rows) == [*nodes]
@@ -102,7 +102,7 @@ def test_a_run_for_an_hour_that_is_not_over_is_refused_instead_of_waiting(
 ) -> None:
     now = datetime.now(UTC)
     job = build_definitions(
-        resources=dict.fromkeys(("presence", "spark", "archive"), None)
+        resources=dict.fromkeys(("presence", "spark", "platform", "log", "archive"), None)
     ).resolve_implicit_global_asset_job_def()
     with pytest.raises(ConfigurationError, match=r"later than now.* Choose hours that are over"):
         job.get_subset(asset_selection={key}, asset_check_selection=set()).execute_in_process(

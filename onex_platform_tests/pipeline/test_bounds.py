@@ -10,10 +10,11 @@ import pytest
 from onex_platform.base.settings import PipelineSettings, Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import position_at
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.projections.backlog import measure_backlog
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay
 from onex_platform_tests.support.waiting import let_clock_pass
@@ -59,7 +60,7 @@ def test_a_run_ends_with_the_cut_that_reaches_its_count_and_the_next_goes_on(
         assert 12 <= account.read < 12 + 8
         assert not account.caught_up
         assert account.outcomes.total() == account.archived + account.facts  # nor left unfolded
-        assert measure_backlog(archive).records == count - account.read
+        assert measure_backlog(archive.platform).records == count - account.read
         read = account.read
         while not account.caught_up:
             account = drain(spark, archive, linger_seconds=0.1)
@@ -90,10 +91,10 @@ def test_a_record_that_is_dated_ahead_is_read_at_once_and_dated_to_its_cut(
     with open_archive(quiet_broker) as archive:
         account = drain(spark, archive, linger_seconds=0.3)
         assert (account.read, account.caught_up) == (5, True)
-        assert not measure_backlog(archive)
+        assert not measure_backlog(archive.platform)
         events = [event for event in log_of(archive) if event.kind is Kind.NODE_INTROSPECTION]
         assert len(events) == 5
         assert max(event.position for event in events) < position_at(archive.cuts.head())
         assert all(event.occurred_at < archive.cuts.head() for event in events)
-        assert verify_log(archive).faults == []
+        assert verify_log(archive.log).faults == []
         require_live_equals_replay(archive)

@@ -17,6 +17,7 @@ from onex_platform.definitions import build_definitions
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import read_to_end
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.inputs import input_ids, input_topics
 from onex_platform.pipeline.status import look
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
 from onex_platform.topics.provision import create_topics
@@ -51,7 +52,10 @@ def definitions(pipeline_settings: Settings, catalogue: Catalogue) -> dg.Definit
 
 @pytest.fixture
 def archive(definitions: dg.Definitions) -> Iterator[PageArchive]:
-    own = {name: definitions.resources[name] for name in ("settings", "presence", "archive")}
+    own = {
+        name: definitions.resources[name]
+        for name in ("settings", "presence", "platform", "archive")
+    }
     with dg.build_resources(own) as resources:
         yield resources.archive
 
@@ -59,9 +63,11 @@ def archive(definitions: dg.Definitions) -> Iterator[PageArchive]:
 def test_ingest_reads_its_inputs(archive: PageArchive, catalogue: Catalogue) -> None:
     own = catalogue.for_kind(Kind.NODE_INTROSPECTION).topic
     assert own not in load_catalogue()
-    assert archive.input_topics()[own].kind is Kind.NODE_INTROSPECTION
-    assert own in archive.topic_ids().present
-    assert "archive" in {station.name for station in look(archive, datetime.now(UTC)).stations}
+    assert input_topics(archive.platform.catalogue)[own].kind is Kind.NODE_INTROSPECTION
+    assert own in input_ids(archive.platform).present
+    assert "archive" in {
+        station.name for station in look(archive.platform, datetime.now(UTC)).stations
+    }
 
 
 def test_the_relay_publishes_to_its_topics(
@@ -87,8 +93,8 @@ def test_alarms_are_raised_in_its_topic(archive: PageArchive, catalogue: Catalog
         watched.active(100, now - 5 * MINUTE)
         watched.watched_at(now)
         watched.folded_to(now)
-        assert scan(archive, now).alerts == 1
-    assert alert_of_holds(archive, now) == 0
+        assert scan(archive.platform, now).alerts == 1
+    assert alert_of_holds(archive.platform, now) == 0
     topics = [catalogue.for_kind(Kind.ERROR_DETECTED).topic]
     [alarm] = read_to_end(archive.settings, topics)
     assert json.loads(alarm.value() or b"")["payload"]["context"]["tenant"] == TENANT

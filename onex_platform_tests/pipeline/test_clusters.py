@@ -13,12 +13,12 @@ import pytest
 
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, SparkSettings, address_variables
-from onex_platform.ingest.archive import open_archive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.stack.java import java_environment, pyspark_folder
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import start, stop, wait_until
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send
 from onex_platform_tests.support.folded_logs import require_live_equals_replay
 from onex_platform_tests.support.pipeline_runs import a_mixed_morning
@@ -30,7 +30,7 @@ _RUN = """
 import json
 from onex_platform.engines.spark.session import open_session
 from onex_platform.log.compaction import compact
-from onex_platform.ingest.archive import open_archive
+from onex_platform_tests.support.archives import open_archive
 from onex_platform.pipeline import drain
 from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.fold.refold import folded_to
@@ -40,12 +40,12 @@ settings = load_settings()
 jars = [str(jar) for jar in spark_jars(settings)]
 with open_session(settings, jars) as spark, open_archive(settings) as archive:
     account = drain(spark, archive, linger_seconds=0.1)
-    merged = compact.compact(spark, archive.log, folded_to(archive))
+    merged = compact.compact(spark, archive.log, folded_to(archive.database, archive.domain))
     print(json.dumps({
         "read": account.read,
         "replaced": merged.pages,
         "failures": merged.failures,
-        "holds": live_equals_replay(spark, archive).holds,
+        "holds": live_equals_replay(spark, archive.log).holds,
         "session": type(spark).__module__,
         "remote_tasks": [] if settings.spark.remote else sorted(
             set(spark.sparkContext.parallelize(range(4), 4).map(_who).collect())
@@ -119,7 +119,7 @@ def run(settings: Settings, spark: SparkSettings) -> dict[str, Any]:
 
 def require_whole(settings: Settings) -> None:
     with open_archive(settings) as archive:
-        assert verify_log(archive).faults == verify_pages(archive.log).faults == []
+        assert verify_log(archive.log).faults == verify_pages(archive.log).faults == []
         require_live_equals_replay(archive)
 
 

@@ -16,7 +16,7 @@ from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import KafkaRecord, end_positions, read_to_end
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import loop, serve
 from onex_platform.projections import checks
@@ -26,6 +26,7 @@ from onex_platform.projections.rebuild.proof import live_equals_replay
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.projections.reconciliation import look
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
@@ -148,19 +149,19 @@ def test_one_node_among_a_thousand_that_breaks_the_code_is_set_aside_and_comes_b
             served(spark, archive, *acks, sent(Kind.NODE_HEARTBEAT, sick))
             assert reader.count_by_state()[State.ACTIVE] == NODES - 1
             assert len(errors_about(settings, sick, since)) == 1
-        for verdict in (checks.accounting(look(archive, whole=True)),):
+        for verdict in (checks.accounting(look(archive.log, whole=True)),):
             assert verdict.passed, verdict.description
-        assert not checks.nobody_is_set_aside(archive, datetime.now(UTC)).passed
-        assert verify_log(archive).faults == []
-        proof = live_equals_replay(spark, archive)
+        assert not checks.nobody_is_set_aside(archive.platform, datetime.now(UTC)).passed
+        assert verify_log(archive.log).faults == []
+        proof = live_equals_replay(spark, archive.log)
         assert (proof.holds, proof.is_contained, proof.comparison.equal) == (False, True, NODES - 1)
         # The policy that breaks is gone: the log has all that is needed.
         scope = Scope(nodes=frozenset({mark.entity_id}))
-        with open_rebuild(spark, archive, scope) as rebuild:
+        with open_rebuild(spark, archive.log, scope) as rebuild:
             assert rebuild.swap().set_aside == 1
         assert reader.get_set_aside() == {}
         require_live_equals_replay(archive)
-        assert live_equals_replay(spark, archive).holds
+        assert live_equals_replay(spark, archive.log).holds
         served(spark, archive, sent(Kind.NODE_INTROSPECTION, sick))
         assert reader.get_registration_status(mark.entity_id) is State.AWAITING_ACK
         with archive.database.transaction() as cursor:

@@ -13,8 +13,8 @@ import pytest
 from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.ingest.archive import open_archive
 from onex_platform.pipeline import drain
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
 from onex_platform_tests.support.pipeline_runs import a_mixed_morning
@@ -31,7 +31,7 @@ _RUN = """
 import sys
 from onex_platform.base import faults
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import open_archive
+from onex_platform_tests.support.archives import open_archive
 from onex_platform.pipeline import drain
 from onex_platform.base.settings import load_settings
 faults.arm(sys.argv[1])

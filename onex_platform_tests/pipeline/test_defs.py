@@ -16,8 +16,8 @@ from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.ingest.archive import open_archive
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.graph import Graph, hour_key, hours_ago, numbers
 

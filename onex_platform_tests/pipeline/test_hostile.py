@@ -14,10 +14,10 @@ from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.engines.spark.session import kafka_options
 from onex_platform.ingest import archive as archives
 from onex_platform.ingest import deduplication
-from onex_platform.ingest.archive import open_archive
 from onex_platform.ingest.cuts.cut_job import ingest
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
@@ -81,7 +81,7 @@ def test_hostile_records_do_not_stop_their_neighbours(
         assert (account.archived, account.parked) == (9, len(PARKED))
         assert len(rows_of(archive)) == 9
         require_live_equals_replay(archive)
-        assert verify_log(archive).faults == []
+        assert verify_log(archive.log).faults == []
         with archive.database.transaction() as cursor:
             rows: list[Any] = cursor.execute(
                 "SELECT value, header_names, header_values FROM parked_records"
@@ -142,4 +142,4 @@ def test_a_cut_during_which_ids_are_forgotten_is_taken_again(
         account = drain(spark, archive, linger_seconds=0.2)
         assert (len(cuts), account.archived) == (2, 1)
         assert len(rows_of(archive)) == 1
-        assert verify_log(archive).faults == []
+        assert verify_log(archive.log).faults == []

@@ -12,9 +12,10 @@ import pytest
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.registration_pages import EnumPageReason
 from onex_platform.ingest.verification import verify_log
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay
 from onex_platform_tests.support.pipeline_runs import drained
@@ -58,10 +59,10 @@ def require_order(archive: PageArchive, cuts: int) -> None:
     pages = list(archive.log.table.pages(reasons=(EnumPageReason.INGEST,)))
     assert len(pages) >= cuts
     assert all(page.metadata.payload_bytes > 0 for page in pages)
-    assert {item.key for item in archive.store.objects()} == {
+    assert {item.key for item in archive.log.store.objects()} == {
         page.key for page in archive.log.table.pages()
     }
-    assert not verify_log(archive).faults
+    assert not verify_log(archive.log).faults
     require_live_equals_replay(archive)
     with archive.database.transaction() as cursor:
         assert not cursor.execute("SELECT FROM staged_ids").fetchall()

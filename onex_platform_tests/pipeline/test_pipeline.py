@@ -11,11 +11,12 @@ import pytest
 
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.cuts.consistent_cut import whole_tick
 from onex_platform.pipeline import DrainAccount
 from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
 from onex_platform_tests.support.pipeline_runs import a_mixed_morning, drained

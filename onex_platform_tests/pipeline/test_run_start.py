@@ -21,8 +21,9 @@ from onex_platform.engines.postgres.leases import (
     draining_lease,
     open_keeper,
 )
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline.run_start import Wanted, wanted_by_leases
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.graph import Graph
 

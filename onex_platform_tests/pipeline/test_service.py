@@ -12,11 +12,12 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.simulate.watched_lives import watch_lives
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import require_live_equals_replay
 
@@ -27,6 +28,11 @@ pytestmark = pytest.mark.servers
 
 Kind = EnumEventKind
 State = EnumRegistrationState
+
+
+def _under(archive: PageArchive, settings: Settings) -> PageArchive:
+    """The archive in the hands of somebody with other settings."""
+    return replace(archive, platform=replace(archive.platform, settings=settings))
 
 
 def waiting(archive: PageArchive) -> int:
@@ -43,8 +49,8 @@ def test_two_lives_can_be_followed_in_registry_and_topic(
     with open_archive(pipeline_settings) as archive:
         for kind in (Kind.NODE_INTROSPECTION, Kind.NODE_ACK):
             send(pipeline_settings, [sent(kind, str(other))])
-            serve(spark, replace(archive, settings=brief), linger_seconds=0.2)
-        sights = watch_lives(archive, lambda platform: serve(spark, platform, linger_seconds=0.5))
+            serve(spark, _under(archive, brief), linger_seconds=0.2)
+        sights = watch_lives(archive, lambda served: serve(spark, served, linger_seconds=0.5))
         assert [(sight.moment, sight.node, sight.expected) for sight in sights] == [
             ("announced", "leaver", State.AWAITING_ACK),
             ("announced", "silent", State.AWAITING_ACK),
@@ -116,6 +122,6 @@ def test_a_run_that_starts_after_a_pause_declares_nobody_dead(
         assert reader.get_registration_status(node) is State.ACTIVE
         patient = settings.deadlines.model_copy(update={"grace_seconds": 0})
         impatient = settings.model_copy(update={"deadlines": patient})
-        account = serve(spark, replace(archive, settings=impatient), linger_seconds=1)
+        account = serve(spark, _under(archive, impatient), linger_seconds=1)
         assert account.expired == 1
         assert reader.get_registration_status(node) is State.LIVENESS_EXPIRED

@@ -22,13 +22,14 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.postgres.database import fetch_one
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.postgres.staging import StagingLostError
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts import staged_rows
 from onex_platform.pipeline import drain
 from onex_platform.projections.checks import accounting
 from onex_platform.projections.reconciliation import look
 from onex_platform.projections.write import staged_batch
 from onex_platform.stack.processes import wait_until
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent, skip_what_others_left
 from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
 from onex_platform_tests.support.pipeline_runs import a_mixed_morning
@@ -78,7 +79,7 @@ def require_whole(archive: PageArchive, count: int) -> None:
     """Nothing of what was sent is missing anywhere."""
     require_live_equals_replay(archive)
     assert len(rows_of(archive)) == NODES
-    assert accounting(look(archive, whole=True)).passed
+    assert accounting(look(archive.log, whole=True)).passed
     with archive.database.transaction() as cursor:
         found = fetch_one(
             cursor,

@@ -21,12 +21,13 @@ from onex_platform.engines.postgres.leases import (
     living,
     open_keeper,
 )
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.pipeline.service import ServiceAccount, rehearse, serve, work
 from onex_platform.pipeline.tenure import Terms
 from onex_platform.stack.processes import wait_until
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 
@@ -131,7 +132,7 @@ def require_all_there(spark: SparkSession, archive: PageArchive, nodes: list[str
     """Every node has a row, every event its place, and the rows are what the log says."""
     drain(spark, archive, linger_seconds=0.3)
     assert {row.node_name for row in rows_of(archive).values()} == set(nodes)
-    assert verify_log(archive).faults == []
+    assert verify_log(archive.log).faults == []
     require_live_equals_replay(archive)
 
 
@@ -240,7 +241,7 @@ def _traces(archive: PageArchive) -> dict[str, int]:
         for table in [row.tablename for row in tables]:
             [(rows,)] = cursor.execute(f"SELECT count(*) FROM {table}").fetchall()  # noqa: S608
             counts[table] = int(rows)
-    return {**counts, "files": sum(1 for _ in archive.store.objects())}
+    return {**counts, "files": sum(1 for _ in archive.log.store.objects())}
 
 
 def test_a_server_that_comes_back_is_waited_for_and_one_never_reached_is_not(

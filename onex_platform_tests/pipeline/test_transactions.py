@@ -13,11 +13,12 @@ import pytest
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.closing import close_before
 from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import DrainAccount, drain
 from onex_platform.projections.backlog import measure_backlog
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
 from onex_platform_tests.support.waiting import let_clock_pass
@@ -51,8 +52,8 @@ def begun(settings: Settings, *records: KafkaRecord) -> Iterator[KafkaProducer]:
 def drained(spark: SparkSession, archive: PageArchive) -> DrainAccount:
     account = drain(spark, archive, linger_seconds=0.2)
     assert account.caught_up
-    assert not measure_backlog(archive)
-    assert verify_log(archive).faults == []
+    assert not measure_backlog(archive.platform)
+    assert verify_log(archive.log).faults == []
     return account
 
 
@@ -103,6 +104,6 @@ def test_a_marker_alone_is_passed(spark: SparkSession, pipeline_settings: Settin
         producer.commit_transaction(_LIMIT_SECONDS)
     with open_archive(pipeline_settings) as archive:
         close_before(spark, archive, between)
-        assert measure_backlog(archive).records == 1
+        assert measure_backlog(archive.platform).records == 1
         assert drained(spark, archive).read == 0
         assert names(archive) == {"slow"}

@@ -59,13 +59,13 @@ def log(archive: PageArchive) -> WrittenLog:
 
 
 def settled(archive: PageArchive) -> int:
-    return settle(archive, look(archive))
+    return settle(archive.log, look(archive.log))
 
 
 def looked(archive: PageArchive, *, whole: bool = False) -> LogAccounts:
     """Look, and note what is right, as every run does."""
-    found = look(archive, whole=whole)
-    settle(archive, found)
+    found = look(archive.log, whole=whole)
+    settle(archive.log, found)
     return found
 
 
@@ -80,19 +80,19 @@ def execute(archive: PageArchive, statements: str) -> None:
 
 def test_a_look_settles_nothing(archive: PageArchive, log: WrittenLog) -> None:
     log.cuts(3)
-    first = look(archive)
+    first = look(archive.log)
     assert (first.hold, first.settled, first.right_to) == (True, 0, log.folded)
-    assert look(archive) == first
-    assert settle(archive, first) == log.folded
-    assert (look(archive).settled, look(archive).counted.cuts) == (log.folded, 0)
+    assert look(archive.log) == first
+    assert settle(archive.log, first) == log.folded
+    assert (look(archive.log).settled, look(archive.log).counted.cuts) == (log.folded, 0)
 
 
 def test_of_rivals_the_first_settles(archive: PageArchive, log: WrittenLog) -> None:
     log.cuts(2)
-    slow = look(archive)
+    slow = look(archive.log)
     log.cuts(2)
     assert settled(archive) == log.folded
-    assert settle(archive, slow) == log.folded
+    assert settle(archive.log, slow) == log.folded
 
 
 def test_what_was_found_right_is_not_counted_again(archive: PageArchive, log: WrittenLog) -> None:
@@ -115,12 +115,12 @@ def test_a_long_log_is_counted_in_stretches(
     archive: PageArchive, log: WrittenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.cuts(7)
-    at_once = look(archive)
+    at_once = look(archive.log)
     monkeypatch.setattr("onex_platform.projections.reconciliation.BATCHES_AT_ONCE", 3)
-    assert look(archive) == at_once
-    assert look(archive, whole=True) == at_once
+    assert look(archive.log) == at_once
+    assert look(archive.log, whole=True) == at_once
     execute(archive, FAULTS["overlapping cuts"])
-    assert look(archive, whole=True).counted.overlapping_cuts == 1
+    assert look(archive.log, whole=True).counted.overlapping_cuts == 1
 
 
 def test_pages_are_merged_only_where_they_are_counted(
@@ -134,7 +134,7 @@ def test_pages_are_merged_only_where_they_are_counted(
     assert (further.hold, further.counted.cuts) == (True, 2)
     assert compact(spark, archive.log, settled(archive)).groups == 1
     for whole in (False, True):
-        assert look(archive, whole=whole).totals == further.totals
+        assert look(archive.log, whole=whole).totals == further.totals
         assert judged(archive, whole=whole).passed
 
 

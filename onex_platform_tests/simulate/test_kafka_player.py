@@ -54,7 +54,7 @@ class Reader:
 
 @pytest.fixture
 def reader(stack_settings: Settings) -> Reader:
-    create_topics(stack_settings)
+    create_topics(stack_settings, load_catalogue())
     return Reader(stack_settings)
 
 

@@ -23,7 +23,7 @@ def no_overrides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_defaults_are_those_of_the_specification() -> None:
-    assert Config.default().model_dump() == {
+    assert Config.default(load_catalogue()).model_dump() == {
         "domain": "registration",
         "topic": "onex.snapshot.platform.registration-snapshots.v1",
         "partition_count": 12,
@@ -39,7 +39,8 @@ def test_the_defaults_are_those_of_the_specification() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "environment"), [(Config.production(), "prod"), (Config.development(), "dev")]
+    ("config", "environment"),
+    [(Config.production(load_catalogue()), "prod"), (Config.development(load_catalogue()), "dev")],
 )
 def test_profiles_say_what_the_contract_says(config: Config, environment: str) -> None:
     agreed = CONTRACT.kafka_config(environment)
@@ -54,7 +55,7 @@ def test_profiles_say_what_the_contract_says(config: Config, environment: str) -
 
 
 def test_the_development_profile_fits_one_broker() -> None:
-    config = Config.development()
+    config = Config.development(load_catalogue())
     assert (config.replication_factor, config.min_insync_replicas) == (1, 1)
     assert config.to_kafka_config()["min.insync.replicas"] == "1"
 
@@ -73,14 +74,14 @@ def test_each_of_the_eight_variables_overrides_its_field(monkeypatch: pytest.Mon
     assert set(values) == set(OVERRIDES)
     for variable, value in values.items():
         monkeypatch.setenv(variable, value)
-    config = Config.default()
+    config = Config.default(load_catalogue())
     for variable, value in values.items():
         assert str(getattr(config, OVERRIDES[variable])) == value
 
 
 def test_variables_also_come_from_the_env_file(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("SNAPSHOT_PARTITION_COUNT=7\n")
-    assert Config.default().partition_count == 7
+    assert Config.default(load_catalogue()).partition_count == 7
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_a_bad_override_is_named_with_its_value_and_what_is_allowed(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigurationError) as refused:
-        Config.default()
+        Config.default(load_catalogue())
     assert f"{variable}=" in refused.value.message
     assert value[:40] in refused.value.message
     assert allowed in refused.value.message
@@ -130,7 +131,7 @@ def test_a_misspelled_variable_is_refused_with_the_nearest_one(
 ) -> None:
     monkeypatch.setenv(variable, "3")
     with pytest.raises(ConfigurationError, match=f"{variable} is not a setting") as refused:
-        Config.default()
+        Config.default(load_catalogue())
     assert f"Did you mean {meant}?" in (refused.value.hint or "")
 
 
@@ -139,24 +140,24 @@ def test_variables_of_others_with_the_same_prefix_are_left_alone(
 ) -> None:
     for ending in ("BUCKET", "INTERVAL", "DIR", "ID", "S3_URL"):
         monkeypatch.setenv(f"SNAPSHOT_{ending}", "theirs")
-    assert Config.default() == Config.production()
+    assert Config.default(load_catalogue()) == Config.production(load_catalogue())
 
 
 def test_an_unknown_environment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="environment='devel': expected dev, stage"):
-        Config.default("devel")
+        Config.default(load_catalogue(), "devel")
     file = tmp_path / "topic.yaml"
     file.write_text("environment: production\n")
     with pytest.raises(ConfigurationError, match="environment='production': expected dev, stage"):
-        Config.from_yaml(file)
+        Config.from_yaml(file, load_catalogue())
 
 
 def test_a_file_overrides_what_it_names(tmp_path: Path) -> None:
     file = tmp_path / "topic.yaml"
     file.write_text("partition_count: 24\nmax_compaction_lag_ms: 600000\n")
-    assert Config.from_yaml(file) == Config.production().model_copy(
-        update={"partition_count": 24, "max_compaction_lag_ms": 600_000}
-    )
+    assert Config.from_yaml(file, load_catalogue()) == Config.production(
+        load_catalogue()
+    ).model_copy(update={"partition_count": 24, "max_compaction_lag_ms": 600_000})
 
 
 @pytest.mark.parametrize(
@@ -173,20 +174,20 @@ def test_a_bad_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, said:
     file = tmp_path / "topic.yaml"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=r"topic\.yaml") as refused:
-        Config.from_yaml(file)
+        Config.from_yaml(file, load_catalogue())
     assert said in refused.value.message
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"missing\.yaml can't be read"):
-        Config.from_yaml(tmp_path / "missing.yaml")
+        Config.from_yaml(tmp_path / "missing.yaml", load_catalogue())
 
 
 def test_a_configuration_can_not_change_behind_somebodys_back() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Config.production().partition_count = 3  # type: ignore[misc]
+        Config.production(load_catalogue()).partition_count = 3  # type: ignore[misc]
 
 
 def test_a_domain_without_a_topic_in_the_catalogue_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'discovery'"):
-        Config.default(domain="discovery")
+        Config.default(load_catalogue(), domain="discovery")

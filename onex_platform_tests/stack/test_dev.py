@@ -18,6 +18,7 @@ from onex_platform.stack import client_programs
 from onex_platform.stack.dev import develop
 from onex_platform.stack.ports import LOOPBACK, free_port
 from onex_platform.stack.processes import GRACE_SECONDS, wait_until
+from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.own_stacks import NewStack, dagster_answers, onex
 from onex_platform_tests.support.stacks import processes_of
@@ -103,7 +104,9 @@ def test_an_occupied_port_is_named_before_anything_starts(new_stack: NewStack) -
     with socket.create_server((LOOPBACK, 0)) as rival:
         port = rival.getsockname()[1]
         with pytest.raises(InfraUnavailableError, match=f"Port {port} for Dagster") as caught:
-            develop(settings, services=("postgres",), port=port, report=lambda _: None)
+            develop(
+                settings, load_catalogue(), services=("postgres",), port=port, report=lambda _: None
+            )
     assert "--port" in str(caught.value)
     assert processes_of(settings) == []
 
@@ -114,5 +117,7 @@ def test_dagster_needs_a_database_of_its_own(new_stack: NewStack) -> None:
         update={"postgres": PostgresSettings.model_validate({"url": url})}
     )
     with pytest.raises(ConfigurationError, match="no database for Dagster"):
-        develop(settings, services=("kafka",), port=free_port(), report=lambda _: None)
+        develop(
+            settings, load_catalogue(), services=("kafka",), port=free_port(), report=lambda _: None
+        )
     assert processes_of(settings) == []

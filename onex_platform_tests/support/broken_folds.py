@@ -14,6 +14,7 @@ import pytest
 from onex_platform.domain import machine
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import EntityKey
+from onex_platform.domain.payloads import IntrospectionPayload
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold import column_fold, node_state, reducer
 from onex_platform.projections.fold.event_runs import Chunk
@@ -51,7 +52,7 @@ class Fleet:
 
     def fold(self) -> FoldedBatch:
         policy = policy_of(self.archive.settings)
-        batch = fold_log(IN_THIS_PROCESS, self.archive, datetime.now(UTC), policy)
+        batch = fold_log(IN_THIS_PROCESS, self.archive.log, datetime.now(UTC), policy)
         assert batch is not None
         return batch
 
@@ -60,10 +61,10 @@ class Fleet:
             return marks(cursor, self.archive.domain)
 
     def proof(self) -> ReplayProof:
-        return live_equals_replay(IN_THIS_PROCESS, self.archive)
+        return live_equals_replay(IN_THIS_PROCESS, self.archive.log)
 
     def rebuild(self, **scope: Any) -> Comparison:
-        with open_rebuild(IN_THIS_PROCESS, self.archive, Scope(**scope)) as rebuild:
+        with open_rebuild(IN_THIS_PROCESS, self.archive.log, Scope(**scope)) as rebuild:
             return rebuild.swap()
 
     def counts(self) -> tuple[int, int, int]:
@@ -128,14 +129,14 @@ def break_decider(patch: pytest.MonkeyPatch, _: Fleet) -> None:
 
 
 def break_rows(patch: pytest.MonkeyPatch, _: Fleet) -> None:
-    whole = node_state._described
+    whole = node_state.described
 
-    def described(payload: str, node_id: str, tenant: str) -> Any:
-        if node_id == f"node-{SICK}" and "2.0" in payload:
+    def described(payload: IntrospectionPayload, plain_id: str | None) -> Any:
+        if plain_id == f"node-{SICK}" and "2.0" in payload.model_dump_json():
             raise KeyError("the row\x00breaks")
-        return whole(payload, node_id, tenant)
+        return whole(payload, plain_id)
 
-    patch.setattr(node_state, "_described", described)
+    patch.setattr(node_state, "described", described)
 
 
 def break_columns(patch: pytest.MonkeyPatch, _: Fleet) -> None:

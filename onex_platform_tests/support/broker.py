@@ -15,10 +15,11 @@ from onex_platform.engines.kafka.clients import (
     open_producer,
     produce_all,
 )
-from onex_platform.ingest.archive import input_topics, open_archive
 from onex_platform.ingest.cuts.consistent_cut import ends_of, places_of
+from onex_platform.ingest.inputs import input_topics
 from onex_platform.ingest.offsets import CursorMove, move_consumer_cursors
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.events import payload_fields
 
 

@@ -95,7 +95,7 @@ def write_page(
     writer = PageWriter(REGISTRATION_PAGES)
     by_bucket: dict[int, list[LogEvent]] = {}
     for event in events:
-        bucket = bucket_of(event.entity.entity_id.bytes, archive.buckets)
+        bucket = bucket_of(event.entity.entity_id.bytes, archive.log.buckets)
         by_bucket.setdefault(bucket, []).append(event)
     for bucket, part in sorted(by_bucket.items()):
         writer.add(bucket, to_table(part))
@@ -105,10 +105,10 @@ def write_page(
         domain=archive.domain,
         writer_id="tests",
         reason=reason,
-        buckets=archive.buckets,
+        buckets=archive.log.buckets,
         period=hour_of(moment_of(last)),
     )
-    return archive.store.create_page(page)
+    return archive.log.store.create_page(page)
 
 
 def enter_folded_log(
@@ -136,9 +136,9 @@ def log_of(archive: PageArchive) -> list[LogEvent]:
     pages = [PageRef.of(page) for page in archive.log.table.pages()]
     events = [
         event
-        for bucket in range(archive.buckets)
+        for bucket in range(archive.log.buckets)
         for table in read_chunk(
-            archive.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names
+            archive.log.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names
         )
         for event in to_events(table, archive.domain)
     ]
@@ -170,7 +170,7 @@ def _renamed(event: LogEvent, name: str, domain: str) -> LogEvent:
 def _by_bucket(archive: PageArchive, events: list[LogEvent]) -> list[list[LogEvent]]:
     groups: dict[int, list[LogEvent]] = {}
     for event in events:
-        bucket = bucket_of(event.entity.entity_id.bytes, archive.buckets)
+        bucket = bucket_of(event.entity.entity_id.bytes, archive.log.buckets)
         groups.setdefault(bucket, []).append(event)
     return list(groups.values())
 
@@ -191,7 +191,7 @@ def require_live_equals_replay(archive: PageArchive) -> None:
 
 
 def folded_on_spark(spark: SparkSession, archive: PageArchive, partitions: int) -> Rows:
-    job = plan_replay(archive, 0, folded_to(archive), spark=spark)
+    job = plan_replay(archive.log, 0, folded_to(archive.database, archive.domain), spark=spark)
     return {row.key: row for row in to_rows(state_frame(spark, job, partitions).toArrow())}
 
 

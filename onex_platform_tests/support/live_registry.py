@@ -46,7 +46,7 @@ def physical(archive: PageArchive, *tables: str) -> dict[str, list[str]]:
 
 def fold(spark: SparkSession, archive: PageArchive) -> bool:
     """Fold what the log has beyond the rows; whether there was something."""
-    batch = fold_log(spark, archive, datetime.now(UTC), policy_of(archive.settings))
+    batch = fold_log(spark, archive.log, datetime.now(UTC), policy_of(archive.settings))
     return batch is not None and batch.committed
 
 

@@ -120,7 +120,7 @@ def require_rising(states: Iterable[PublishedState]) -> None:
 @contextmanager
 def open_registry(settings: Settings) -> Iterator[Registry]:
     """A registry on a migrated database, with a new topic."""
-    config = ModelSnapshotTopicConfig.development().model_copy(
+    config = ModelSnapshotTopicConfig.development(load_catalogue()).model_copy(
         update={
             "topic": f"onex.snapshot.test-{uuid4().hex}.registration-snapshots.v1",
             "partition_count": 3,

@@ -15,9 +15,10 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.reference.log_order import number
 from onex_platform.ingest import inbox
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.checkpoint import fold_position, move_fold_cursor
 from onex_platform.projections.write.projector import BatchResult
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.events import TENANT, at
 from onex_platform_tests.support.stored_rows import Store, enter_ids, open_store
 
@@ -114,7 +115,7 @@ class Watched:
         """A scan by somebody who watches all the time and has folded everything."""
         self.watched_at(now)
         self.folded_to(now)
-        return scan(self.archive, now, **options)
+        return scan(self.archive.platform, now, **options)
 
     def waiting(self, before: datetime = LATER) -> list[LogEvent]:
         """The facts that were declared and have no place in the log yet."""

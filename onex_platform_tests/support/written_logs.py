@@ -21,6 +21,7 @@ from onex_platform.ingest.cuts.committed_cuts import CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition, OffsetRange
 from onex_platform.ingest.cuts.cut_job import period_of
 from onex_platform.ingest.event_schema import LOG_SCHEMA, bucket_of, to_events, to_table
+from onex_platform.ingest.inputs import next_offsets
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason, read_chunk
 from onex_platform.ingest.verification import proof_of_death
 from onex_platform.log.page_format import PageWriter
@@ -81,7 +82,7 @@ class WrittenLog:
             self.archive.cuts.head(),
             at(until),
             {PLACE: OffsetRange(self._offset - len(records), self._offset)},
-            self.archive.cuts.cursors(),
+            next_offsets(self.archive.platform),
             {},
         )
         account = CutAccount(len(entered), 0, sum(event.duplicate for event in entered))
@@ -122,7 +123,7 @@ def write_page(
     """A page in the store, not part of the log yet."""
     table = to_table(events)
     numbers = np.array(
-        [bucket_of(item, archive.buckets) for item in table["entity_id"].to_pylist()]
+        [bucket_of(item, archive.log.buckets) for item in table["entity_id"].to_pylist()]
     )
     writer = PageWriter(REGISTRATION_PAGES)
     for bucket in np.unique(numbers):
@@ -132,10 +133,10 @@ def write_page(
         domain=archive.domain,
         writer_id="tests",
         reason=reason,
-        buckets=archive.buckets,
+        buckets=archive.log.buckets,
         period=period_of(cut),
     )
-    return archive.store.create_page(page)
+    return archive.log.store.create_page(page)
 
 
 def pages_of(archive: PageArchive) -> list[PageRef]:
@@ -147,13 +148,15 @@ def events_of(archive: PageArchive, pages: list[PageRef] | None = None) -> list[
     pages = pages_of(archive) if pages is None else pages
     return [
         event
-        for bucket in range(archive.buckets)
+        for bucket in range(archive.log.buckets)
         for event in bucket_events(archive, pages, bucket)
     ]
 
 
 def bucket_events(archive: PageArchive, pages: list[PageRef], bucket: int) -> list[LogEvent]:
-    chunk = read_chunk(archive.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names)
+    chunk = read_chunk(
+        archive.log.store, pages, bucket, 0, 2**63 - 1, beat_columns=LOG_SCHEMA.names
+    )
     events = [event for table in chunk for event in to_events(table, archive.domain)]
     return sorted(events, key=lambda event: (event.position, event.entity))
 
@@ -171,10 +174,10 @@ def let_grace_pass(archive: PageArchive) -> None:
 
 
 def files_of(archive: PageArchive) -> set[str]:
-    return {item.key for item in archive.store.objects()}
+    return {item.key for item in archive.log.store.objects()}
 
 
 def orphans_of(archive: PageArchive, folded: int, now: datetime | None = None) -> list[Orphan]:
     """What no table names; unless told otherwise, once the grace period has passed."""
     later = now or datetime.now(UTC) + timedelta(hours=2)
-    return list(find_orphans(archive.log, proof_of_death(archive, folded), later))
+    return list(find_orphans(archive.log, proof_of_death(archive.log, folded), later))

@@ -89,7 +89,7 @@ def test_changes_of_runs_are_told_in_their_order_however_many_there_are(
     def goes() -> None:
         pass
 
-    monkeypatch.setattr(topic_defs, "_CHANGES_PER_TICK", 2)
+    monkeypatch.setattr(topic_defs, "CHANGES_PER_TICK", 2)
     topics = [
         load_catalogue().for_kind(kind).topic
         for kind in (Kind.WORKFLOW_STARTED, Kind.WORKFLOW_COMPLETED)

@@ -101,12 +101,14 @@ def test_a_broken_rule_is_told_with_its_line_and_the_nearest_topic(tmp_path: Pat
     assert "topic: onex.node.heartbeat.publish.v1" in line
     assert "did you mean 'onex.node.heartbeat.published.v1'?" in found.message
     with pytest.raises(ConfigurationError, match="D001"):
-        read_node_contract(path)
+        read_node_contract(path, load_catalogue())
 
 
 def test_topics_default_to_legacy_names_and_warn() -> None:
     with pytest.warns(UserWarning, match="does not have version suffix") as told:
-        config = ModelIntrospectionConfig(node_id=uuid4(), node_type="EFFECT")  # type: ignore[call-arg]
+        config = ModelIntrospectionConfig.default(
+            load_catalogue(), node_id=uuid4(), node_type="EFFECT"
+        )
     assert config.introspection_topic == "node.introspection"
     assert str(told[0].message) == (
         "Topic 'node.introspection' does not have version suffix. "
@@ -118,17 +120,21 @@ def test_a_variable_chooses_the_onex_names(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("USE_ONEX_TOPICS", "true")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        config = ModelIntrospectionConfig(node_id=_NODE, node_type="EFFECT")  # type: ignore[call-arg]
+        config = ModelIntrospectionConfig.default(
+            load_catalogue(), node_id=_NODE, node_type="EFFECT"
+        )
     assert config.heartbeat_topic == "onex.node.heartbeat.published.v1"
     assert config.request_introspection_topic == "onex.registry.introspection.requested.v1"
 
 
 def test_a_contract_gives_the_topics(tmp_path: Path) -> None:
     contract = read_node_contract(
-        _contract(tmp_path, publishes=[_HEARTBEAT], subscribes=[_REQUEST])
+        _contract(tmp_path, publishes=[_HEARTBEAT], subscribes=[_REQUEST]), load_catalogue()
     )
     with pytest.warns(UserWarning, match=r"node\.introspection"):
-        config = ModelIntrospectionConfig.from_contract(contract, node_id=str(_NODE))
+        config = ModelIntrospectionConfig.from_contract(
+            contract, load_catalogue(), node_id=str(_NODE)
+        )
     assert (config.node_id, config.node_type, config.version) == (_NODE, "EFFECT", "1.2.0")
     assert config.heartbeat_topic == _HEARTBEAT["topic"]
 
@@ -146,11 +152,13 @@ def test_a_contract_gives_the_topics(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_wrong_configuration_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        ModelIntrospectionConfig.model_validate({"node_id": _NODE, "node_type": "EFFECT"} | fields)
+        ModelIntrospectionConfig.default(
+            load_catalogue(), **{"node_id": _NODE, "node_type": "EFFECT"} | fields
+        )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_configuration_does_not_change() -> None:
-    config = ModelIntrospectionConfig.model_validate({"node_id": _NODE, "node_type": "EFFECT"})
+    config = ModelIntrospectionConfig.default(load_catalogue(), node_id=_NODE, node_type="EFFECT")
     with pytest.raises(ValidationError):
         config.cache_ttl = 1  # type: ignore[misc]

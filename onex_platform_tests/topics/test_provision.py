@@ -65,8 +65,8 @@ def test_a_second_run_changes_nothing(kafka_settings: Settings, catalogue: Catal
 
 
 def test_the_whole_catalogue_fits_on_the_embedded_broker(kafka_settings: Settings) -> None:
-    create_topics(kafka_settings)
-    report = create_topics(kafka_settings)
+    create_topics(kafka_settings, load_catalogue())
+    report = create_topics(kafka_settings, load_catalogue())
     assert report.existing == _names(load_catalogue())
     assert report.drift == ()
     snapshots = load_catalogue().snapshot("registration").topic

@@ -89,7 +89,6 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Broker]:
     def make(*failures: Exception) -> Broker:
         made = Broker(list(failures))
         monkeypatch.setattr(signals, "publish_signals", made)
-        monkeypatch.setattr(signals, "_FIRST_PAUSE_SECONDS", 0.01)
         return made
 
     return make
@@ -115,12 +114,10 @@ def test_every_signal_is_sent_once_and_in_order_whatever_fails_meanwhile(
     failures: list[bool], count: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signals, "_FIRST_PAUSE_SECONDS", 0.0)
-        patch.setattr(signals, "_LONGEST_PAUSE_SECONDS", 0.0)
         flaky = Broker([InfraTimeoutError("asleep") for _ in failures])
         patch.setattr(signals, "publish_signals", flaky)
         flaky.is_open.set()
-        publisher = SignalPublisher(Settings(), CATALOGUE)
+        publisher = SignalPublisher(Settings(), CATALOGUE, retry_seconds=0)
         for number in range(count):
             publisher.publish(signal(number))
         assert wait_until(lambda: len(flaky.taken) == count, 10)
@@ -166,9 +163,7 @@ def test_attempts_to_tell_of_an_outage_are_no_news_but_its_end_is(
         return len(some)
 
     monkeypatch.setattr(signals, "publish_signals", send)
-    monkeypatch.setattr(signals, "_FIRST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(signals, "_LONGEST_PAUSE_SECONDS", 0.02)
-    with publishing_breakers(Settings(), CATALOGUE) as publisher:
+    with publishing_breakers(Settings(), CATALOGUE, retry_seconds=0.02) as publisher:
         with pytest.raises(InfraConnectionError), kafka.guard():
             raise InfraConnectionError("away")  # somebody else's call
         assert wait_until(lambda: publisher.published == 2, 10)

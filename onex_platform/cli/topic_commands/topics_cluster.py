@@ -16,12 +16,13 @@ from onex_platform.governance.cluster_plan import EnumDanger, Plan
 from onex_platform.governance.review import review
 from onex_platform.governance.state import rights_of
 from onex_platform.stack import attach
+from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform.topics.grammar import ENVIRONMENTS
 from onex_platform.topics.policy import load_policy
 
 
 def _governed() -> cluster.Governed:
-    return cluster.Governed.of(attach(load_settings(), services=["kafka"]))
+    return cluster.Governed.of(attach(load_settings(), services=["kafka"]), load_whole_catalogue())
 
 
 @click.command("plan")

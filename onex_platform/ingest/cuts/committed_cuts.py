@@ -1,4 +1,4 @@
-"""The cuts that are part of the log: its head, the offsets that were read, and the next commit.
+"""The cuts that are part of the log: its head, and the next commit.
 
 Whatever a cut writes becomes part of the log in `commit` or not at all: pages, the ledger's ids,
 parked records, consumed offsets and the head move together.
@@ -16,16 +16,11 @@ from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.engines.postgres.staging import RowCounts
 from onex_platform.ingest import inbox
-from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
+from onex_platform.ingest.cuts.consistent_cut import Cut
 from onex_platform.ingest.cuts.staged_rows import drop_staged, take_staged
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.letters.parked_letters import note_entered
-from onex_platform.ingest.offsets import (
-    CursorMove,
-    consumer_offsets,
-    move_consumer_cursors,
-    read_topics,
-)
+from onex_platform.ingest.offsets import CursorMove, move_consumer_cursors
 from onex_platform.log.page_log import PageLog
 from onex_platform.log.store import StoredPage
 
@@ -84,17 +79,6 @@ class CommittedCuts:
                 {"domain": self._domain, "start": moment_of(start), "events": events},
             )
         return position_at(row.moment)
-
-    def cursors(self) -> dict[InputPartition, int]:
-        """The next offset of each input partition."""
-        with self._database.transaction() as cursor:
-            offsets = consumer_offsets(cursor, self._domain)
-        return {InputPartition(*place): offset for place, offset in offsets.items()}
-
-    def read_topics(self) -> dict[str, frozenset[UUID]]:
-        """The ids of the topics that the cursors belong to, as far as they are known."""
-        with self._database.transaction() as cursor:
-            return read_topics(cursor, self._domain)
 
     def commit(
         self,

@@ -83,7 +83,7 @@ class IngestJob:
 
     settings: Settings
     domain: str
-    store_url: str
+    store: PageStore
     batch_id: UUID
     cut: Cut
     topics: dict[str, InputTopic]
@@ -157,10 +157,9 @@ def rehearse(spark: SparkSession, job: IngestJob, cuts: CommittedCuts) -> None:
 
 def _drop(job: IngestJob, cuts: CommittedCuts, pages: Iterable[StoredPage]) -> None:
     """Remove what tasks wrote for a cut that is not to be committed."""
-    store = PageStore(job.store_url)
     with effect("ingest.drop_pages"):
         for page in pages:
-            store.delete(page.key)
+            job.store.delete(page.key)
         cuts.drop_staged(job.batch_id)
 
 
@@ -326,9 +325,8 @@ def _write_task(
 
         events = enter_log(admitted.events, job.cut.closed_before, job.cut.instant, known_ids)
         staged = staging.stage(cursor, job.batch_id, task, events, admitted.parked)
-    store = PageStore(job.store_url)
     reports = [
-        {**store_page(store, page), "duplicates": 0, **dict.fromkeys(staging.TABLES, 0)}
+        {**store_page(job.store, page), "duplicates": 0, **dict.fromkeys(staging.TABLES, 0)}
         for page in _pages(job, events, one_page)
     ]
     duplicates = pa.compute.sum(events["duplicate"]).as_py() or 0

@@ -20,14 +20,16 @@ from enum import StrEnum
 from uuid import UUID
 
 from onex_platform.base.faults import effect
+from onex_platform.context import PlatformContext
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.idempotency import is_ledgered
 from onex_platform.domain.intake import IntakeRules, Parked, admit
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest import inbox
 from onex_platform.ingest.admission.fast_path import InputTopic
-from onex_platform.ingest.archive import PageArchive, intake_rules
+from onex_platform.ingest.archive import intake_rules
 from onex_platform.ingest.deduplication import recall
+from onex_platform.ingest.inputs import input_topics
 from onex_platform.ingest.letters.parked_letters import (
     EnumLetterState,
     Letter,
@@ -70,42 +72,42 @@ class Judged:
         return self.read.detail if isinstance(self.read, Parked) else None
 
 
-def preview(archive: PageArchive, wanted: LetterFilter, now: datetime) -> Iterator[Judged]:
+def preview(platform: PlatformContext, wanted: LetterFilter, now: datetime) -> Iterator[Judged]:
     """What `replay` would come to; nothing is written."""
-    return _each(archive, wanted, now, by=None)
+    return _each(platform, wanted, now, by=None)
 
 
 def replay(
-    archive: PageArchive, wanted: LetterFilter, now: datetime, *, by: str
+    platform: PlatformContext, wanted: LetterFilter, now: datetime, *, by: str
 ) -> Iterator[Judged]:
     """Submit the letters that can be read, batch by batch, as they are asked for.
 
     What has been replayed is not waiting any more, so replaying it again does nothing.
     """
-    return _each(archive, wanted, now, by=by)
+    return _each(platform, wanted, now, by=by)
 
 
 def _each(
-    archive: PageArchive, wanted: LetterFilter, now: datetime, by: str | None
+    platform: PlatformContext, wanted: LetterFilter, now: datetime, by: str | None
 ) -> Iterator[Judged]:
     wanted = replace(wanted, state=EnumLetterState.WAITING)
     after: LetterId | None = None
     seen: set[UUID] = set()
     while True:
         marked = nullcontext() if by is None else effect("letters.submit")
-        with marked, archive.database.transaction() as cursor:
+        with marked, platform.database.transaction() as cursor:
             letters = find_letters(
                 cursor,
-                archive.domain,
+                platform.domain,
                 wanted,
                 now,
                 limit=_AT_ONCE,
                 after=after,
                 lock=by is not None,
             )
-            judged = _judged(cursor, archive, letters, now, seen)
+            judged = _judged(cursor, platform, letters, now, seen)
             if by is not None:
-                _submit(cursor, archive.domain, judged, by)
+                _submit(cursor, platform.domain, judged, by)
         yield from judged
         if len(letters) < _AT_ONCE:
             return
@@ -113,21 +115,25 @@ def _each(
 
 
 def _judged(
-    cursor: Cursor, archive: PageArchive, letters: Sequence[Letter], now: datetime, seen: set[UUID]
+    cursor: Cursor,
+    platform: PlatformContext,
+    letters: Sequence[Letter],
+    now: datetime,
+    seen: set[UUID],
 ) -> list[Judged]:
     """The letters as today's rules read them; `seen` are the ids of letters before, and grows."""
-    topics, floor = archive.input_topics(), recall(cursor, archive.domain).floor
+    topics, floor = input_topics(platform.catalogue), recall(cursor, platform.domain).floor
     while True:
-        rules = intake_rules(archive.settings, floor)
+        rules = intake_rules(platform.settings, floor)
         read = [read_again(letter, topics, rules, now) for letter in letters]
         events = [item for item in read if isinstance(item, LogEvent)]
         known = recall(
-            cursor, archive.domain, [item.event_id for item in events if is_ledgered(item.kind)]
+            cursor, platform.domain, [item.event_id for item in events if is_ledgered(item.kind)]
         )
         if known.floor == floor:
             break
         floor = known.floor  # the ledger was pruned meanwhile: ids may be forgotten
-    waiting = inbox.waiting_among(cursor, archive.domain, [item.event_id for item in events])
+    waiting = inbox.waiting_among(cursor, platform.domain, [item.event_id for item in events])
     seen |= known.known | waiting
     return judge(letters, read, seen)
 

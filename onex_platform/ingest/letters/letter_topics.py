@@ -11,8 +11,8 @@ from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
 from onex_platform.base.faults import effect
+from onex_platform.context import PlatformContext
 from onex_platform.engines.kafka.clients import KafkaRecord
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.parked_letters import Letter, find_unpublished, note_published
 from onex_platform.topics.grammar import parse_logical, physical
 from onex_platform.topics.policy import load_policy
@@ -28,28 +28,28 @@ _ATTEMPTS = "1"
 _ACTOR = "onex-platform"
 
 
-def publish_letters(archive: PageArchive, now: datetime) -> int:
+def publish_letters(platform: PlatformContext, now: datetime) -> int:
     """Publish letters that are not published yet, some at a time; how many were acknowledged."""
-    topics = dead_letter_topics(archive)
+    topics = dead_letter_topics(platform)
     if not topics:
         return 0
-    with archive.database.transaction() as cursor:
-        letters = find_unpublished(cursor, archive.domain, topics, limit=_AT_ONCE)
+    with platform.database.transaction() as cursor:
+        letters = find_unpublished(cursor, platform.domain, topics, limit=_AT_ONCE)
     if letters:
         with effect("letters.send"):
-            tenant = archive.settings.tenant
+            tenant = platform.settings.tenant
             send_soon(
-                archive.settings,
+                platform.settings,
                 [to_record(item, topics[item.id.topic], tenant) for item in letters],
             )
-        with effect("letters.mark"), archive.database.transaction() as cursor:
-            note_published(cursor, archive.domain, letters, now)
+        with effect("letters.mark"), platform.database.transaction() as cursor:
+            note_published(cursor, platform.domain, letters, now)
     return len(letters)
 
 
-def dead_letter_topics(archive: PageArchive) -> dict[str, str]:
+def dead_letter_topics(platform: PlatformContext) -> dict[str, str]:
     """The broker's names of the dead letter topics, by source; not every contract has one."""
-    settings, home = archive.settings, load_policy().home
+    settings, home = platform.settings, load_policy().home
     return {
         contract.topic: str(
             physical(
@@ -59,7 +59,7 @@ def dead_letter_topics(archive: PageArchive) -> dict[str, str]:
                 home=home,
             )
         )
-        for contract in archive.catalogue.registration_inputs()
+        for contract in platform.catalogue.registration_inputs()
         if contract.dead_letters is not None
     }
 

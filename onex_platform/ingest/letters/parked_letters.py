@@ -17,11 +17,12 @@ from uuid import UUID
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
+from onex_platform.context import PlatformContext
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.idempotency import is_ledgered
 from onex_platform.domain.intake import RawRecord
-from onex_platform.engines.postgres.database import Cursor, Database
+from onex_platform.engines.postgres.database import Cursor
 
 _PLACE = 'topic, partition, generation, "offset"'
 _COLUMNS = (
@@ -225,19 +226,15 @@ def note_published(cursor: Cursor, domain: str, letters: Sequence[Letter], now: 
 
 
 def each_letter(
-    database: Database,
-    domain: str,
-    wanted: LetterFilter,
-    now: datetime,
-    limit: int | None = None,
+    platform: PlatformContext, wanted: LetterFilter, now: datetime, limit: int | None = None
 ) -> Iterator[Letter]:
     """Letters in the order of their places, few at a time: each may be large."""
     after: LetterId | None = None
     left = inf if limit is None else limit
     while left > 0:
         some = int(min(_AT_ONCE, left))
-        with database.transaction() as cursor:
-            found = find_letters(cursor, domain, wanted, now, limit=some, after=after)
+        with platform.database.transaction() as cursor:
+            found = find_letters(cursor, platform.domain, wanted, now, limit=some, after=after)
         yield from found
         if len(found) < some:
             return
@@ -245,19 +242,24 @@ def each_letter(
 
 
 def purge(
-    database: Database, domain: str, wanted: LetterFilter, now: datetime, *, by: str, because: str
+    platform: PlatformContext, wanted: LetterFilter, now: datetime, *, by: str, because: str
 ) -> int:
     """Destroy the bytes of waiting letters, for a reason that stays with them; how many."""
     if not because.strip():
         raise ConfigurationError(
             "The reason to purge is empty.", hint="Say why the records are not needed any more."
         )
-    with effect("letters.purge"), database.transaction() as cursor:
+    with effect("letters.purge"), platform.database.transaction() as cursor:
         cursor.execute(
             "UPDATE parked_records SET outcome = 'purged', key = NULL, value = NULL,"  # noqa: S608
             " header_names = '{}', header_values = '{}', settled_at = %(now)s, settled_by = %(by)s,"
             f" settled_because = %(because)s WHERE {_CHOSEN} AND outcome IS NULL",
-            {**wanted.parameters(domain, now), "now": now, "by": by, "because": because.strip()},
+            {
+                **wanted.parameters(platform.domain, now),
+                "now": now,
+                "by": by,
+                "because": because.strip(),
+            },
         )
         return cursor.rowcount
 

@@ -29,11 +29,13 @@ from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, lift_statement_limit, open_database
 from onex_platform.engines.postgres.staging import RowCounts, clear_staging
 from onex_platform.engines.spark.tasks import ArrowTask, spark_type
-from onex_platform.ingest.archive import PageArchive, durations
+from onex_platform.ingest.archive import durations
+from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason, read_chunk
 from onex_platform.log.page_format import PageWriter
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.replay import PageRef, worthwhile_chunks
 from onex_platform.log.store import PageStore
 from onex_platform.log.task_reports import (
@@ -85,7 +87,7 @@ class FoldJob:
 
     settings: Settings
     domain: str
-    store_url: str
+    store: PageStore
     batch_id: UUID
     start: int
     end: int
@@ -108,7 +110,7 @@ class FoldedBatch(NamedTuple):
 
 def fold_log(
     spark: SparkSession,
-    archive: PageArchive,
+    log: PageLog,
     now: datetime,
     policy: RegistrationPolicy | None,
 ) -> FoldedBatch | None:
@@ -117,38 +119,38 @@ def fold_log(
     A batch ends where a cut ends: with the first one that brings it to the settings' size. So the
     rows do not depend on that size, and a backlog becomes batches that can be committed.
     """
-    with archive.database.transaction() as cursor:
-        start = fold_position(cursor, archive.domain)
-    end = archive.cuts.end_of_batch(start, archive.settings.pipeline.fold_events)
+    with log.database.transaction() as cursor:
+        start = fold_position(cursor, log.domain)
+    end = CommittedCuts(log).end_of_batch(start, log.settings.pipeline.fold_events)
     if end <= start:
         return None
-    pages = tuple(PageRef.of(page) for page in archive.log.table.pages(start, end, (_INGEST,)))
-    job = _job(archive, start, end, pages, policy, now)
+    pages = tuple(PageRef.of(page) for page in log.table.pages(start, end, (_INGEST,)))
+    job = _job(log, start, end, pages, policy, now)
     reports: list[Any] = []
     if pages:
-        small = sum(page.events for page in pages) <= archive.settings.pages.small_cut_events
+        small = sum(page.events for page in pages) <= log.settings.pages.small_cut_events
         with effect("reduce.hand_over"):
-            reports = _folded(spark, job, tasks=1 if small else archive.buckets)
+            reports = _folded(spark, job, tasks=1 if small else log.buckets)
     with effect("reduce.commit_batch"):
-        return _commit(archive, job, reports)
+        return _commit(log, job, reports)
 
 
-def rehearse_fold(spark: SparkSession, archive: PageArchive) -> None:
+def rehearse_fold(spark: SparkSession, log: PageLog) -> None:
     """Fold the newest page again, without a decider, and drop what comes of it."""
-    head = archive.cuts.head()
-    recent = archive.log.table.pages(position_at(head - _RECENT), position_at(head), (_INGEST,))
+    head = CommittedCuts(log).head()
+    recent = log.table.pages(position_at(head - _RECENT), position_at(head), (_INGEST,))
     pages = tuple(PageRef.of(page) for page in deque(recent, maxlen=1))
     if not pages:
         return
-    job = _job(archive, position_at(head - _RECENT), position_at(head), pages, None, head)
+    job = _job(log, position_at(head - _RECENT), position_at(head), pages, None, head)
     _folded(spark, job, tasks=1)
-    with archive.database.transaction() as cursor:
+    with log.database.transaction() as cursor:
         clear_staging(cursor, staged_batch.TABLES, job.batch_id)
 
 
 def fold_to(
     spark: SparkSession,
-    archive: PageArchive,
+    log: PageLog,
     policy: RegistrationPolicy | None,
     moment: datetime | None = None,
 ) -> list[FoldedBatch]:
@@ -156,18 +158,18 @@ def fold_to(
 
     The end is where the log's head stands now, if no moment is given or the head is earlier.
     """
-    head = archive.cuts.head()
+    head = CommittedCuts(log).head()
     end = position_at(head if moment is None else min(moment, head))
     batches = []
-    while folded_to(archive) < end:
-        batch = fold_log(spark, archive, datetime.now(UTC), policy)
+    while folded_to(log.database, log.domain) < end:
+        batch = fold_log(spark, log, datetime.now(UTC), policy)
         if batch is not None and batch.committed:  # else a rival was first: go on behind it
             batches.append(batch)
     return batches
 
 
 def _job(
-    archive: PageArchive,
+    log: PageLog,
     start: int,
     end: int,
     pages: tuple[PageRef, ...],
@@ -175,13 +177,13 @@ def _job(
     now: datetime,
 ) -> FoldJob:
     return FoldJob(
-        settings=archive.settings,
-        domain=archive.domain,
-        store_url=archive.store.url,
+        settings=log.settings,
+        domain=log.domain,
+        store=log.store,
         batch_id=uuid4(),
         start=start,
         end=end,
-        buckets=archive.buckets,
+        buckets=log.buckets,
         pages=pages,
         policy=policy,
         now=now,
@@ -194,12 +196,12 @@ def _folded(spark: SparkSession, job: FoldJob, tasks: int) -> list[Any]:
     return buckets.mapInArrow(_folder(job), spark_type(_REPORT)).collect()
 
 
-def _commit(archive: PageArchive, job: FoldJob, reports: list[Any]) -> FoldedBatch:
+def _commit(log: PageLog, job: FoldJob, reports: list[Any]) -> FoldedBatch:
     outcomes = Counter(
         {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
     )
     facts = sum(report.facts for report in reports)
-    projector = ProjectorRegistration(archive.database, archive.settings)
+    projector = ProjectorRegistration(log.database, log.settings)
     result = projector.persist_batch(
         ProjectionBatch(
             domain=job.domain,
@@ -232,7 +234,6 @@ def _folder(job: FoldJob) -> ArrowTask:
 
 def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
     """Fold the task's buckets and hand over what they came to, without whoever raises."""
-    store = PageStore(job.store_url)
     bucket = buckets[0] if len(buckets) == 1 else None
     faults: dict[bytes, Fault] = {}
     with open_database(job.settings) as database:
@@ -242,7 +243,7 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
         staged: RowCounts | None = None
         while staged is None:
             fold, changes = fold_contained(
-                lambda without: _fold_bucket(job, store, reader, bucket, without),
+                lambda without: _fold_bucket(job, reader, bucket, without),
                 _rendered,
                 aside,
                 faults,
@@ -256,7 +257,7 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
     outcomes = fold.outcomes
     return {
         "encoded_bytes": 0,
-        **_write_facts(job, store, fold.facts),
+        **_write_facts(job, fold.facts),
         **staged,
         "facts": len(fold.facts),
         "set_aside": fold.set_aside,
@@ -296,7 +297,6 @@ def _rendered(fold: BucketFold) -> list[RowChange]:
 
 def _fold_bucket(
     job: FoldJob,
-    store: PageStore,
     reader: ProjectionReaderRegistration,
     bucket: int | None,
     excluded: frozenset[bytes],
@@ -306,7 +306,7 @@ def _fold_bucket(
     columns = BEAT_COLUMNS if decider is None else [*BEAT_COLUMNS, *CAUSE_COLUMNS]
     fold = BucketFold(job.domain, (), decider, live=True, excluded=excluded)
     for pages in worthwhile_chunks(job.pages, bucket):
-        chunk = read_chunk(store, pages, bucket, job.start, job.end, beat_columns=columns)
+        chunk = read_chunk(job.store, pages, bucket, job.start, job.end, beat_columns=columns)
         named = chain.from_iterable(table["entity_id"].unique().to_pylist() for table in chunk)
         _meet(fold, reader, job.domain, [UUID(bytes=node) for node in fold.strangers(named)])
         fold.feed(*chunk)
@@ -334,7 +334,7 @@ def _drop_known_requests(fold: BucketFold, known: Callable[[list[UUID]], frozens
         fold.withdraw(known(asked))
 
 
-def _write_facts(job: FoldJob, store: PageStore, facts: list[LogEvent]) -> dict[str, Any]:
+def _write_facts(job: FoldJob, facts: list[LogEvent]) -> dict[str, Any]:
     """Archive what the task's buckets decided, as one page."""
     if not facts:
         return {}
@@ -354,7 +354,7 @@ def _write_facts(job: FoldJob, store: PageStore, facts: list[LogEvent]) -> dict[
         buckets=job.buckets,
         period=last.replace(minute=0, second=0, microsecond=0),
     )
-    return store_page(store, page)
+    return store_page(job.store, page)
 
 
 def policy_of(settings: Settings) -> RegistrationPolicy | None:

@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 
 from onex_platform.base.errors import OnexError
 from onex_platform.domain.projection import ModelRegistrationProjection
+from onex_platform.engines.postgres.database import Database
 from onex_platform.engines.spark.tasks import spark_type
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.event_schema import bucket_of
 from onex_platform.ingest.registration_pages import LogChunk, read_chunk
 from onex_platform.log.page_layout import PageLayout
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.replay import PageRef, worthwhile_chunks
 from onex_platform.log.store import PageDamagedError, PageMissingError, PageStore, StoredPage
 from onex_platform.projections.fold.checkpoint import fold_position
@@ -84,7 +85,7 @@ class ReplayJob:
     """
 
     domain: str
-    store_url: str
+    store: PageStore
     buckets: int
     start: int
     end: int
@@ -117,7 +118,7 @@ class _Stored(NamedTuple):
 
 
 def plan_replay(
-    archive: PageArchive,
+    log: PageLog,
     start: int,
     end: int,
     *,
@@ -129,13 +130,13 @@ def plan_replay(
 
     Raises `DamagedLogError` or `DamagedHistoryError` if something is not as it was written.
     """
-    pages = _needed(archive, scope, start, end)
-    window = [] if scope.window is None else _needed(archive, scope, *scope.window)
-    _verify(archive, {page.key: page for page in (*pages, *window)}, base.files, spark)
+    pages = _needed(log, scope, start, end)
+    window = [] if scope.window is None else _needed(log, scope, *scope.window)
+    _verify(log, {page.key: page for page in (*pages, *window)}, base.files, spark)
     return ReplayJob(
-        domain=archive.domain,
-        store_url=archive.store.url,
-        buckets=archive.buckets,
+        domain=log.domain,
+        store=log.store,
+        buckets=log.buckets,
         start=start,
         end=end,
         pages=tuple(map(PageRef.of, pages)),
@@ -146,20 +147,19 @@ def plan_replay(
     )
 
 
-def folded_to(archive: PageArchive) -> int:
+def folded_to(database: Database, domain: str) -> int:
     """How far the log is complete: below this, whatever was to be decided has been."""
-    with archive.database.transaction() as cursor:
-        return fold_position(cursor, archive.domain)
+    with database.transaction() as cursor:
+        return fold_position(cursor, domain)
 
 
-def tasks_for(archive: PageArchive, amount: int) -> int:
+def tasks_for(log: PageLog, amount: int) -> int:
     """How many tasks are worth their start for so many events or rows."""
-    return 1 if amount <= archive.settings.pages.small_cut_events else archive.buckets
+    return 1 if amount <= log.settings.pages.small_cut_events else log.buckets
 
 
 def replay_bucket(
     job: ReplayJob,
-    store: PageStore,
     bucket: int,
     render: Callable[[BucketFold], T],
     nodes: set[bytes] | None = None,
@@ -171,9 +171,9 @@ def replay_bucket(
     """
 
     def fold(excluded: frozenset[bytes]) -> BucketFold:
-        base = _inside(read_state(store, job.base, bucket), nodes, job.scope.ids)
+        base = _inside(read_state(job.store, job.base, bucket), nodes, job.scope.ids)
         folded = BucketFold(job.domain, to_rows(base), excluded=excluded)
-        for chunk in bucket_chunks(job, store, bucket, nodes):
+        for chunk in bucket_chunks(job, bucket, nodes):
             folded.feed(*chunk)
         return folded
 
@@ -193,16 +193,14 @@ def _unknown(job: ReplayJob, bucket: int, nodes: set[bytes] | None) -> dict[byte
     return dict.fromkeys(inside["entity_id"].to_pylist(), _NO_BASE)
 
 
-def bucket_chunks(
-    job: ReplayJob, store: PageStore, bucket: int, nodes: set[bytes] | None
-) -> Iterator[LogChunk]:
+def bucket_chunks(job: ReplayJob, bucket: int, nodes: set[bytes] | None) -> Iterator[LogChunk]:
     """One bucket's events, chunk by chunk in log order; of these nodes, or of all in the scope."""
     for pages in worthwhile_chunks(job.pages, bucket):
-        chunk = read_chunk(store, pages, bucket, job.start, job.end)
+        chunk = read_chunk(job.store, pages, bucket, job.start, job.end)
         yield LogChunk(*(_inside(table, nodes, job.scope.ids) for table in chunk))
 
 
-def listed_nodes(job: ReplayJob, store: PageStore, bucket: int) -> set[bytes] | None:
+def listed_nodes(job: ReplayJob, bucket: int) -> set[bytes] | None:
     """The nodes of a bucket that the scope lists; None if it does not list its nodes."""
     scope = job.scope
     if scope.nodes is not None:
@@ -211,7 +209,7 @@ def listed_nodes(job: ReplayJob, store: PageStore, bucket: int) -> set[bytes] | 
         return None
     touched: set[bytes] = set()
     for pages in worthwhile_chunks(job.window_pages, bucket):
-        for table in read_chunk(store, pages, bucket, *scope.window):
+        for table in read_chunk(job.store, pages, bucket, *scope.window):
             touched.update(table["entity_id"].unique().to_pylist())
     return touched
 
@@ -233,18 +231,17 @@ def by_bucket(
 
 
 def _find_problems(
-    archive: PageArchive, stored: list[_Stored], tasks: int, spark: SparkSession | None
+    log: PageLog, stored: list[_Stored], tasks: int, spark: SparkSession | None
 ) -> dict[str, str]:
     """What is wrong with stored objects, by key; empty if all are as they were written."""
     if spark is None:
-        found = [(item.key, _problem_of(archive.store, item)) for item in stored]
+        found = [(item.key, _problem_of(log.store, item)) for item in stored]
         return {key: problem for key, problem in found if problem is not None}
     if not stored:
         return {}
-    store_url = archive.store.url
+    store = log.store
 
     def check(_: int, numbers: list[int]) -> Iterator[pa.RecordBatch]:
-        store = PageStore(store_url)
         found = [(stored[number].key, _problem_of(store, stored[number])) for number in numbers]
         rows = [{"key": key, "problem": problem} for key, problem in found if problem is not None]
         yield pa.RecordBatch.from_pylist(rows, _PROBLEMS)
@@ -263,19 +260,19 @@ def _problem_of(store: PageStore, stored: _Stored) -> str | None:
     return None
 
 
-def _needed(archive: PageArchive, scope: Scope, start: int, end: int) -> list[StoredPage]:
+def _needed(log: PageLog, scope: Scope, start: int, end: int) -> list[StoredPage]:
     """The pages at these positions that may hold nodes of the scope."""
     if end <= start:
         return []
-    pages = archive.log.table.pages(start, end)
+    pages = log.table.pages(start, end)
     if scope.nodes is None:
         return list(pages)
-    buckets = {bucket_of(node.bytes, archive.buckets) for node in scope.nodes}
+    buckets = {bucket_of(node.bytes, log.buckets) for node in scope.nodes}
     return [page for page in pages if buckets & set(page.metadata.bucket_numbers)]
 
 
 def _verify(
-    archive: PageArchive,
+    log: PageLog,
     pages: Mapping[str, StoredPage],
     base: tuple[StateFile, ...],
     spark: SparkSession | None,
@@ -283,7 +280,7 @@ def _verify(
     stored = [_Stored(page.key, page.checksum) for page in pages.values()]
     stored += [_Stored(file.key, file.checksum) for file in base]
     size = sum(page.metadata.event_count for page in pages.values())
-    problems = _find_problems(archive, stored, tasks_for(archive, size), spark)
+    problems = _find_problems(log, stored, tasks_for(log, size), spark)
     for file in base:
         if file.key in problems:
             raise DamagedHistoryError(
@@ -293,8 +290,7 @@ def _verify(
     bad = [page for page in pages.values() if page.key in problems]
     if bad:
         shown = [
-            f"{_described(archive.log.layout, page)} {problems[page.key]}"
-            for page in bad[:_SHOWN_PAGES]
+            f"{_described(log.layout, page)} {problems[page.key]}" for page in bad[:_SHOWN_PAGES]
         ]
         more = f"; and {len(bad) - len(shown)} more" if len(bad) > len(shown) else ""
         raise DamagedLogError(

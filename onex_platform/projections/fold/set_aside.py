@@ -17,9 +17,9 @@ from uuid import UUID, uuid5
 
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
+from onex_platform.context import PlatformContext
 from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres.database import Cursor, fetch_one
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.column_fold import Refused
 from onex_platform.projections.fold.containment import Fault, require_few
 from onex_platform.topics.alarms import Alarm, tell
@@ -140,25 +140,25 @@ def take_over_staged(cursor: Cursor, domain: str, table: str, batch_id: UUID) ->
     return int(found.nodes)
 
 
-def alert_of_set_aside(archive: PageArchive, now: datetime) -> int:
+def alert_of_set_aside(platform: PlatformContext, now: datetime) -> int:
     """Tell of everybody who was set aside and not told of yet; how many the broker has taken.
 
     A mark is changed after the acknowledgement. Whoever is killed in between tells it again, under
     the same event id.
     """
-    with archive.database.transaction() as cursor:
-        untold = marks(cursor, archive.domain, untold=True)
-    alarms = [_alarm(archive.domain, mark) for mark in untold]
-    told = tell(archive.settings, archive.catalogue, "set_aside", "set_aside.alert", alarms)
+    with platform.database.transaction() as cursor:
+        untold = marks(cursor, platform.domain, untold=True)
+    alarms = [_alarm(platform.domain, mark) for mark in untold]
+    told = tell(platform.settings, platform.catalogue, "set_aside", "set_aside.alert", alarms)
     if told:
-        with effect("set_aside.mark_alert"), archive.database.transaction() as cursor:
+        with effect("set_aside.mark_alert"), platform.database.transaction() as cursor:
             cursor.execute(
                 "UPDATE set_aside_nodes SET alerted_at = %s"
                 " WHERE domain = %s AND (entity_id, since_position)"
                 " IN (SELECT * FROM unnest(%s::uuid[], %s::bigint[]))",
                 [
                     now,
-                    archive.domain,
+                    platform.domain,
                     [mark.entity_id for mark in untold],
                     [mark.since_position for mark in untold],
                 ],

@@ -16,9 +16,8 @@ import pyarrow as pa
 from onex_platform.base.errors import OnexError
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumRegistrationState
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.event_schema import bucket_of
-from onex_platform.log.store import PageStore
+from onex_platform.log.page_log import PageLog
 from onex_platform.projections.fold.column_fold import BucketFold
 from onex_platform.projections.fold.refold import (
     ReplayJob,
@@ -41,15 +40,15 @@ class NotFoldedError(OnexError):
 
 
 def node_as_of(
-    archive: PageArchive, moment: datetime, entity_id: UUID
+    log: PageLog, moment: datetime, entity_id: UUID
 ) -> ModelRegistrationProjection | None:
     """A node's row as it was at a moment, deregistered or not; None if it was unknown then."""
-    end = known_position(archive, moment)
-    base = nearest_state(archive, end)
+    end = known_position(log, moment)
+    base = nearest_state(log, end)
     scope = Scope(nodes=frozenset({entity_id}))
-    job = plan_replay(archive, base.position, end, base=base, scope=scope)
-    bucket = bucket_of(entity_id.bytes, archive.buckets)
-    replayed = replay_bucket(job, archive.store, bucket, rows_of, {entity_id.bytes})
+    job = plan_replay(log, base.position, end, base=base, scope=scope)
+    bucket = bucket_of(entity_id.bytes, log.buckets)
+    replayed = replay_bucket(job, bucket, rows_of, {entity_id.bytes})
     for fault in replayed.faults.values():
         raise NotFoldedError(
             f"The events of node {entity_id} can't be folded: {fault.error}",
@@ -59,21 +58,20 @@ def node_as_of(
     return next(iter(replayed.rendered), None)
 
 
-def fleet_as_of(spark: SparkSession, archive: PageArchive, moment: datetime) -> DataFrame:
+def fleet_as_of(spark: SparkSession, log: PageLog, moment: datetime) -> DataFrame:
     """Every row as it was at a moment, deregistered nodes included, as a frame of Spark."""
-    end = known_position(archive, moment)
-    base = nearest_state(archive, end)
-    job = plan_replay(archive, base.position, end, base=base, spark=spark)
-    return state_frame(spark, job, tasks_for(archive, job.size))
+    end = known_position(log, moment)
+    base = nearest_state(log, end)
+    job = plan_replay(log, base.position, end, base=base, spark=spark)
+    return state_frame(spark, job, tasks_for(log, job.size))
 
 
 def state_frame(spark: SparkSession, job: ReplayJob, tasks: int) -> DataFrame:
     """Every row at the end of a replay."""
 
     def fold(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
-        store = PageStore(job.store_url)
         for bucket in buckets:
-            yield from replay_bucket(job, store, bucket, BucketFold.table).rendered.to_batches()
+            yield from replay_bucket(job, bucket, BucketFold.table).rendered.to_batches()
 
     return by_bucket(spark, job.buckets, tasks, fold, STATE_SCHEMA)
 

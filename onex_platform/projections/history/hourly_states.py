@@ -20,10 +20,9 @@ from onex_platform.base.errors import InfraError, OnexError
 from onex_platform.base.faults import effect
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import Cursor
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.page_table import first_position
 from onex_platform.log.pins import pinned_since
-from onex_platform.log.store import PageStore
 from onex_platform.projections.fold.column_fold import BucketFold
 from onex_platform.projections.fold.refold import (
     BucketWork,
@@ -64,43 +63,43 @@ def hour_of(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def write_hour(spark: SparkSession, archive: PageArchive, hour: datetime) -> StoredState:
+def write_hour(spark: SparkSession, log: PageLog, hour: datetime) -> StoredState:
     """Write the state at the end of the hour that begins at `hour`, again if it was before."""
     hour = hour_of(hour)
-    end = known_position(archive, hour + HOUR)
-    base = nearest_state(archive, position_at(hour))
-    job = plan_replay(archive, base.position, end, base=base, spark=spark)
-    tasks = tasks_for(archive, job.size)
-    prefix = f"history/{archive.domain}/{hour:%Y/%m/%d/%H}"
+    end = known_position(log, hour + HOUR)
+    base = nearest_state(log, position_at(hour))
+    job = plan_replay(log, base.position, end, base=base, spark=spark)
+    tasks = tasks_for(log, job.size)
+    prefix = f"history/{log.domain}/{hour:%Y/%m/%d/%H}"
     with effect("history.write_files"):
-        writer = by_bucket(spark, archive.buckets, tasks, _writer(job, prefix), _REPORT)
+        writer = by_bucket(spark, log.buckets, tasks, _writer(job, prefix), _REPORT)
         reports = writer.collect()
     files = [StateFile.model_validate_json(report.file) for report in reports if report.file]
     aside = frozenset(UUID(bytes=bytes(node)) for report in reports for node in report.set_aside)
     state = StoredState(end, sum(file.nodes for file in files), tuple(files), aside)
     with (
         effect("history.commit_hour"),
-        archive.database.transaction() as cursor,
+        log.database.transaction() as cursor,
     ):
-        _require_base(cursor, archive.domain, base)
-        _replace(cursor, archive, hour, state)
-    _delete_replaced(archive)
+        _require_base(cursor, log.domain, base)
+        _replace(cursor, log, hour, state)
+    _delete_replaced(log)
     return state
 
 
-def nearest_state(archive: PageArchive, position: int) -> StoredState:
+def nearest_state(log: PageLog, position: int) -> StoredState:
     """The latest stored state that is not beyond a position."""
-    with archive.database.transaction() as cursor:
+    with log.database.transaction() as cursor:
         row = cursor.execute(
             f"{_STATES} AND position <= %s ORDER BY position DESC LIMIT 1",
-            [archive.domain, position],
+            [log.domain, position],
         ).fetchone()
     return THE_BEGINNING if row is None else _state(row)
 
 
-def known_position(archive: PageArchive, moment: datetime) -> int:
+def known_position(log: PageLog, moment: datetime) -> int:
     """The position that divides what was known at a moment from what came later."""
-    position, folded = position_at(moment), folded_to(archive)
+    position, folded = position_at(moment), folded_to(log.database, log.domain)
     if position > folded:
         raise NotYetKnownError(
             f"What was the state at {moment.isoformat()} is not known yet: "
@@ -110,19 +109,19 @@ def known_position(archive: PageArchive, moment: datetime) -> int:
     return position
 
 
-def unwritten_hours(archive: PageArchive) -> Iterator[datetime]:
+def unwritten_hours(log: PageLog) -> Iterator[datetime]:
     """The hours that are over and have no stored state yet, oldest first."""
-    with archive.database.transaction() as cursor:
-        first = first_position(cursor, archive.domain)
+    with log.database.transaction() as cursor:
+        first = first_position(cursor, log.domain)
         written = {
             row.hour.astimezone(UTC)
             for row in cursor.execute(
-                "SELECT hour FROM registration_history WHERE domain = %s", [archive.domain]
+                "SELECT hour FROM registration_history WHERE domain = %s", [log.domain]
             )
         }
     if first is None:
         return
-    hour, folded = hour_of(moment_of(first)), moment_of(folded_to(archive))
+    hour, folded = hour_of(moment_of(first)), moment_of(folded_to(log.database, log.domain))
     while hour + HOUR <= folded:
         if hour not in written:
             yield hour
@@ -131,16 +130,15 @@ def unwritten_hours(archive: PageArchive) -> Iterator[datetime]:
 
 def _writer(job: ReplayJob, prefix: str) -> BucketWork:
     def write(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
-        store = PageStore(job.store_url)
         aside: list[bytes] = []
 
         def tables() -> Iterator[tuple[int, pa.Table]]:
             for bucket in buckets:
-                replayed = replay_bucket(job, store, bucket, BucketFold.table)
+                replayed = replay_bucket(job, bucket, BucketFold.table)
                 aside.extend(replayed.faults)
                 yield bucket, replayed.rendered
 
-        file = write_state(store, prefix, tables())
+        file = write_state(job.store, prefix, tables())
         report = {"file": None if file is None else file.model_dump_json(), "set_aside": aside}
         yield pa.RecordBatch.from_pylist([report], _REPORT)
 
@@ -188,10 +186,10 @@ def _let_go(cursor: Cursor, domain: str, keys: Collection[str]) -> None:
     )
 
 
-def _replace(cursor: Cursor, archive: PageArchive, hour: datetime, state: StoredState) -> None:
+def _replace(cursor: Cursor, log: PageLog, hour: datetime, state: StoredState) -> None:
     """Enter an hour's state into the index, and the files that it had before into the list of those
     that go after the grace period."""
-    domain, keys = archive.domain, {file.key for file in state.files}
+    domain, keys = log.domain, {file.key for file in state.files}
     before = cursor.execute(
         f"{_STATES} AND hour = %s FOR UPDATE",
         [domain, hour],
@@ -200,7 +198,7 @@ def _replace(cursor: Cursor, archive: PageArchive, hour: datetime, state: Stored
     # A file that was on the list is found again by its content; it may have gone meanwhile.
     cursor.execute("DELETE FROM replaced_history WHERE key = ANY(%s) RETURNING key", [list(keys)])
     for row in cursor.fetchall():
-        archive.store.read_range(row.key, 0, 1)
+        log.store.read_range(row.key, 0, 1)
     _let_go(cursor, domain, replaced - keys)
     files = Jsonb([file.model_dump() for file in state.files])
     cursor.execute(
@@ -212,11 +210,11 @@ def _replace(cursor: Cursor, archive: PageArchive, hour: datetime, state: Stored
     )
 
 
-def _delete_replaced(archive: PageArchive) -> None:
+def _delete_replaced(log: PageLog) -> None:
     """Delete the files that were replaced longer ago than the grace period."""
     with (
         effect("history.delete_files"),
-        archive.database.transaction() as cursor,
+        log.database.transaction() as cursor,
     ):
         # Their rows are gone only after them: whoever dies in between leaves the rest to the next,
         # and whoever writes the same file anew waits to see whether it is still there.
@@ -225,13 +223,13 @@ def _delete_replaced(archive: PageArchive) -> None:
             " < least(now(), %(pinned)s::timestamptz) - make_interval(secs => %(grace)s)"
             " RETURNING key",
             {
-                "domain": archive.domain,
-                "pinned": pinned_since(cursor, archive.domain),
-                "grace": archive.settings.pages.grace_seconds,
+                "domain": log.domain,
+                "pinned": pinned_since(cursor, log.domain),
+                "grace": log.settings.pages.grace_seconds,
             },
         )
         for row in cursor.fetchall():
-            archive.store.delete(row.key)
+            log.store.delete(row.key)
 
 
 def _state(row: Any) -> StoredState:

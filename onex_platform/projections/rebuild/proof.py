@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.page_log import PageLog
 from onex_platform.projections.fold.refold import EVERYTHING, Scope, folded_to
 from onex_platform.projections.history.hourly_states import nearest_state
 from onex_platform.projections.history.state_files import THE_BEGINNING
@@ -55,9 +55,7 @@ class ReplayProof:
         return rows.changes == rows.raising == 0 and self.agrees
 
 
-def live_equals_replay(
-    spark: SparkSession, archive: PageArchive, sample: int | None = None
-) -> ReplayProof:
+def live_equals_replay(spark: SparkSession, log: PageLog, sample: int | None = None) -> ReplayProof:
     """Fold the log again and compare every live row with it.
 
     With a `sample`, about so many rows of neighbouring ids, from the nearest stored hour on; nodes
@@ -65,12 +63,12 @@ def live_equals_replay(
     """
     scope, base = EVERYTHING, THE_BEGINNING
     if sample is not None:
-        scope = _sample(archive, sample)
-        base = nearest_state(archive, folded_to(archive))
-    with open_rebuild(spark, archive, scope, base) as rebuild:
+        scope = _sample(log, sample)
+        base = nearest_state(log, folded_to(log.database, log.domain))
+    with open_rebuild(spark, log, scope, base) as rebuild:
         rebuild.catch_up()
         comparison = rebuild.compare()
-        with archive.database.transaction() as cursor:
+        with log.database.transaction() as cursor:
             recorded = rebuild.recorded_outcomes(cursor)
         return ReplayProof(
             comparison=comparison,
@@ -79,14 +77,14 @@ def live_equals_replay(
         )
 
 
-def _sample(archive: PageArchive, size: int) -> Scope:
+def _sample(log: PageLog, size: int) -> Scope:
     """A range of ids with `size` live rows, begun at random; all ids if there are no more."""
-    with archive.database.transaction() as cursor:
+    with log.database.transaction() as cursor:
         for start in (uuid4(), _FIRST_ID):
             last = cursor.execute(
                 "SELECT entity_id FROM registration_projections"
                 " WHERE domain = %s AND entity_id >= %s ORDER BY entity_id OFFSET %s LIMIT 1",
-                [archive.domain, start, size - 1],
+                [log.domain, start, size - 1],
             ).fetchone()
             if last is not None:
                 return Scope(ids=(start, last.entity_id))

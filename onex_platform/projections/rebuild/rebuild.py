@@ -29,9 +29,8 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, fetch_one, open_database
-from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.registration_pages import LogChunk
-from onex_platform.log.store import PageStore
+from onex_platform.log.page_log import PageLog
 from onex_platform.projections.checks import accounting, other_outcomes
 from onex_platform.projections.fold.checkpoint import lock_checkpoint
 from onex_platform.projections.fold.column_fold import BucketFold
@@ -91,7 +90,7 @@ class Rebuild:
     def __init__(
         self,
         spark: SparkSession,
-        archive: PageArchive,
+        log: PageLog,
         rebuild_id: UUID,
         scope: Scope,
         base: StoredState,
@@ -99,12 +98,12 @@ class Rebuild:
         self.position = base.position
         self.tally = Tally(Counter())
         self._spark = spark
-        self._archive = archive
+        self._log = log
         self._id = rebuild_id
         self._scope = scope
         self._base = base
         with effect("rebuild.fold"):
-            self._fold(folded_to(archive), base, catches_up=False)
+            self._fold(folded_to(log.database, log.domain), base, catches_up=False)
 
     @property
     def events(self) -> int:
@@ -113,7 +112,7 @@ class Rebuild:
 
     def catch_up(self) -> bool:
         """Fold what the live rows have got since; whether there was something."""
-        end = folded_to(self._archive)
+        end = folded_to(self._log.database, self._log.domain)
         if end == self.position:
             return False
         with effect("rebuild.catch_up"):
@@ -122,7 +121,7 @@ class Rebuild:
 
     def compare(self) -> Comparison:
         """The live rows beside the side table; rows that have moved on since are not judged."""
-        with self._archive.database.transaction() as cursor:
+        with self._log.database.transaction() as cursor:
             return self._compare(cursor)
 
     def swap(self, at_most: int | None = None) -> Comparison:
@@ -130,21 +129,21 @@ class Rebuild:
 
         Refuses if a check fails, or if more than `at_most` rows would change.
         """
-        archive = self._archive
+        log = self._log
         for _ in range(_CATCH_UPS):
             if not self.catch_up():
                 break
         with (
             effect("rebuild.swap"),
-            archive.database.transaction() as cursor,
+            log.database.transaction() as cursor,
         ):
-            lock_checkpoint(cursor, archive.domain)
+            lock_checkpoint(cursor, log.domain)
             with effect("rebuild.last_catch_up"):
                 self.catch_up()
             comparison = self._compare(cursor)
             self._refuse_unless_sound(cursor, comparison, at_most)
             with effect("rebuild.write_rows"):
-                changed = side_table.swap(cursor, self._id, archive.domain)
+                changed = side_table.swap(cursor, self._id, log.domain)
             if changed != comparison.changes:
                 raise RebuildRefusedError(
                     f"{comparison.changes} rows were to change, but {changed} would have."
@@ -156,16 +155,16 @@ class Rebuild:
         """What the batches made of the same events when they were live; None if not all are."""
         if self._scope != EVERYTHING or self._base != THE_BEGINNING:
             return None
-        row = fetch_one(cursor, _RECORDED, [self._archive.domain, self.position])
+        row = fetch_one(cursor, _RECORDED, [self._log.domain, self.position])
         outcomes = Counter({outcome: getattr(row, outcome.value) for outcome in EnumOutcome})
         return Tally(outcomes, row.set_aside)
 
     def _forget_hours(self, cursor: Cursor) -> None:
         """Let the hours be written anew that lack nodes which were folded here."""
-        lacking = [node for node in aside_in_hours(cursor, self._archive.domain) if self._has(node)]
+        lacking = [node for node in aside_in_hours(cursor, self._log.domain) if self._has(node)]
         raising = side_table.raising_nodes(cursor, self._id)
         if folded := [node for node in lacking if node.bytes not in raising]:
-            forget_hours_without(cursor, self._archive.domain, folded)
+            forget_hours_without(cursor, self._log.domain, folded)
 
     def _has(self, node: UUID) -> bool:
         """Whether a node is certainly one of the rebuild's."""
@@ -177,13 +176,13 @@ class Rebuild:
 
     def _compare(self, cursor: Cursor) -> Comparison:
         require_side_table(cursor, self._id)
-        domain = self._archive.domain
+        domain = self._log.domain
         return side_table.compare(cursor, self._id, domain, self._scope, self.position)
 
     def _refuse_unless_sound(
         self, cursor: Cursor, comparison: Comparison, at_most: int | None
     ) -> None:
-        verdict = accounting(look(self._archive, whole=True))
+        verdict = accounting(look(self._log, whole=True))
         if not verdict.passed:
             raise RebuildRefusedError(
                 f"The accounts of the log do not add up: {verdict.description}",
@@ -202,19 +201,19 @@ class Rebuild:
             )
 
     def _fold(self, end: int, base: StoredState, *, catches_up: bool) -> None:
-        archive = self._archive
+        log = self._log
         replay = plan_replay(
-            archive,
+            log,
             self.position,
             end,
             base=base,
             scope=self._scope,
             spark=self._spark,
         )
-        job = _SideJob(archive.settings, self._id, replay, catches_up)
+        job = _SideJob(log.settings, self._id, replay, catches_up)
         if replay.size or self._scope.is_listed:
-            tasks = tasks_for(archive, replay.size)
-            frame = by_bucket(self._spark, archive.buckets, tasks, _folder(job), _REPORT)
+            tasks = tasks_for(log, replay.size)
+            frame = by_bucket(self._spark, log.buckets, tasks, _folder(job), _REPORT)
             for report in frame.collect():
                 self.tally = Tally(
                     self.tally.outcomes + Counter({o: report[o.value] for o in EnumOutcome}),
@@ -226,24 +225,23 @@ class Rebuild:
 @contextmanager
 def open_rebuild(
     spark: SparkSession,
-    archive: PageArchive,
+    log: PageLog,
     scope: Scope = EVERYTHING,
     base: StoredState = THE_BEGINNING,
 ) -> Iterator[Rebuild]:
     """Fold the log, or its part behind `base`, into a side table that lasts for the block."""
-    with side_table.side_table(archive) as rebuild_id:
-        yield Rebuild(spark, archive, rebuild_id, scope, base)
+    with side_table.side_table(log) as rebuild_id:
+        yield Rebuild(spark, log, rebuild_id, scope, base)
 
 
 def _folder(job: _SideJob) -> BucketWork:
     def fold(_: int, buckets: list[int]) -> Iterator[pa.RecordBatch]:
-        store = PageStore(job.replay.store_url)
         counts: Counter[str] = Counter()
         with open_database(job.settings) as database:
             for bucket in buckets:
                 with database.transaction() as cursor:
                     require_side_table(cursor, job.rebuild_id)
-                    for folded in _fold_bucket(job, store, cursor, bucket):
+                    for folded in _fold_bucket(job, cursor, bucket):
                         counts += Counter({o.value: n for o, n in folded.outcomes.items()})
                         counts["set_aside"] += folded.set_aside
         yield pa.RecordBatch.from_pylist([{name: counts[name] for name in _COUNTS}], _REPORT)
@@ -251,20 +249,18 @@ def _folder(job: _SideJob) -> BucketWork:
     return fold
 
 
-def _fold_bucket(
-    job: _SideJob, store: PageStore, cursor: Cursor, bucket: int
-) -> Iterator[BucketFold]:
+def _fold_bucket(job: _SideJob, cursor: Cursor, bucket: int) -> Iterator[BucketFold]:
     """Put a bucket's part of the log into the side table."""
-    nodes = listed_nodes(job.replay, store, bucket)
+    nodes = listed_nodes(job.replay, bucket)
     if not job.catches_up:
-        yield _begin_bucket(job, store, cursor, bucket, nodes)
+        yield _begin_bucket(job, cursor, bucket, nodes)
         return
-    for chunk in bucket_chunks(job.replay, store, bucket, nodes):
+    for chunk in bucket_chunks(job.replay, bucket, nodes):
         yield _extend_bucket(job, cursor, bucket, chunk)
 
 
 def _begin_bucket(
-    job: _SideJob, store: PageStore, cursor: Cursor, bucket: int, nodes: set[bytes] | None
+    job: _SideJob, cursor: Cursor, bucket: int, nodes: set[bytes] | None
 ) -> BucketFold:
     faults: dict[bytes, Fault] = {}
 
@@ -272,7 +268,7 @@ def _begin_bucket(
         side_table.replace_bucket(cursor, job.rebuild_id, bucket, rows, nodes or (), faults)
 
     while True:
-        replayed = replay_bucket(job.replay, store, bucket, rows_of, nodes, faults)
+        replayed = replay_bucket(job.replay, bucket, rows_of, nodes, faults)
         faults |= replayed.faults
         if found := _refused(cursor, replayed.rendered, put):
             faults |= found

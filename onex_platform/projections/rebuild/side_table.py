@@ -23,7 +23,7 @@ from onex_platform.engines.postgres.database import (
     fetch_one,
     lift_statement_limit,
 )
-from onex_platform.ingest.archive import PageArchive
+from onex_platform.log.page_log import PageLog
 from onex_platform.log.pins import is_abandoned, pinned
 from onex_platform.projections.fold.containment import Fault
 from onex_platform.projections.fold.refold import Scope
@@ -176,27 +176,27 @@ _COUNT_BARE = """
 
 
 @contextmanager
-def side_table(archive: PageArchive) -> Iterator[UUID]:
+def side_table(log: PageLog) -> Iterator[UUID]:
     """The id of an empty side table for the block; what rebuilds left that died is removed.
 
     It is the id of the pin that keeps the pages which the rebuild reads.
     """
-    with pinned(archive.database, archive.domain) as rebuild_id:
+    with pinned(log.database, log.domain) as rebuild_id:
         with (
             effect("rebuild.begin"),
-            archive.database.transaction() as cursor,
+            log.database.transaction() as cursor,
         ):
             _discard_abandoned(cursor)
             cursor.execute(
                 "INSERT INTO rebuilds (rebuild_id, domain) VALUES (%s, %s)",
-                [rebuild_id, archive.domain],
+                [rebuild_id, log.domain],
             )
         try:
             yield rebuild_id
         finally:
             with (
                 effect("rebuild.discard"),
-                archive.database.transaction() as cursor,
+                log.database.transaction() as cursor,
             ):
                 _discard(cursor, rebuild_id)
 

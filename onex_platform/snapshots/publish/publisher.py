@@ -63,9 +63,7 @@ class SnapshotPublisherRegistration:
         catalogue: Catalogue,
         config: ModelSnapshotTopicConfig | None = None,
     ) -> None:
-        self.config = config or ModelSnapshotTopicConfig.default(
-            settings.environment, catalogue=catalogue
-        )
+        self.config = config or ModelSnapshotTopicConfig.default(catalogue, settings.environment)
         self._settings = settings
         self._writer = SnapshotWriter(settings, database, catalogue, self.config)
 

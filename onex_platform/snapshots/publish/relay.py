@@ -269,7 +269,7 @@ def open_relay(
     domain: str = REGISTRATION_DOMAIN,
 ) -> Iterator[OutboxRelay]:
     """A relay for the block; by itself it opens nothing. A database that is given stays open."""
-    config = config or ModelSnapshotTopicConfig.default(settings.environment, domain, catalogue)
+    config = config or ModelSnapshotTopicConfig.default(catalogue, settings.environment, domain)
     with nullcontext(database) if database is not None else open_database(settings) as opened:
         relay = OutboxRelay(settings, opened, catalogue, config)
         try:

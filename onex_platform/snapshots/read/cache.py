@@ -1,6 +1,6 @@
 """The registry in memory, read from the compacted topic: every node, answered at once.
 
-    with SnapshotCache.open(settings) as cache:
+    with SnapshotCache.open(settings, snapshot_topic(settings, catalogue)) as cache:
         cache.get(entity_id)
 
 `open` loads the whole topic and then follows it in a thread. Without a thread, `refresh` does both
@@ -48,7 +48,6 @@ from onex_platform.snapshots.read.snapshot_map import (
     Trait,
 )
 from onex_platform.snapshots.snapshot_records import version_in
-from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 
 _LOAD_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
@@ -80,14 +79,8 @@ class CacheStatus:
 class SnapshotCache:
     """Answers from the snapshot topic; made by `open`, or directly by who calls `refresh`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        topic: str | None = None,
-        domain: str = REGISTRATION_DOMAIN,
-    ) -> None:
-        self.topic = topic or ModelSnapshotTopicConfig.default(settings.environment, domain).topic
+    def __init__(self, settings: Settings, topic: str, domain: str = REGISTRATION_DOMAIN) -> None:
+        self.topic = topic
         self._settings = settings
         self._domain = domain
         self._map: SnapshotMap | None = None
@@ -113,10 +106,10 @@ class SnapshotCache:
     @classmethod
     @contextmanager
     def open(
-        cls, settings: Settings, *, topic: str | None = None, domain: str = REGISTRATION_DOMAIN
+        cls, settings: Settings, topic: str, domain: str = REGISTRATION_DOMAIN
     ) -> Iterator[Self]:
         """A loaded cache that follows its topic for the length of a block."""
-        cache = cls(settings, topic=topic, domain=domain)
+        cache = cls(settings, topic, domain)
         try:
             cache.reload()
             cache._follower.start()

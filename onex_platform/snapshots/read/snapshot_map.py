@@ -12,7 +12,7 @@ same version a tombstone does. One without a version removes whatever there is, 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple, TypeGuard
@@ -111,6 +111,11 @@ class SnapshotMap:
 
     def all(self) -> tuple[ModelRegistrationSnapshot, ...]:
         return self._read_all(self._entries)
+
+    @property
+    def kept(self) -> Collection[Trait]:
+        """The traits that were asked for and are not looked for again; only so many are kept."""
+        return self._lists.keys()
 
     def having(self, trait: Trait) -> tuple[ModelRegistrationSnapshot, ...]:
         """The entities with a trait: found by one scan, and kept by the maps that follow."""

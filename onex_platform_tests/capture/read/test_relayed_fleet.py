@@ -19,10 +19,12 @@ from onex_platform.capture.instance import Instance
 from onex_platform.capture.read.kafka_relay import KEY, TOPIC, open_relay
 from onex_platform.domain.events import EnumEventKind as Kind
 from onex_platform.engines.kafka.clients import KafkaRecord
-from onex_platform.ingest.archive import PageArchive, input_topics, open_archive
+from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.inputs import input_topics
 from onex_platform.pipeline import drain
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import sent
 from onex_platform_tests.support.plain_slots import FolderIndex, FolderStorage
 from onex_platform_tests.support.snapshotters import config_for

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from onex_platform.base.errors import InfraError, InfraTimeoutError
 from onex_platform.base.settings import BreakerSettings, Settings
-from onex_platform.engines.kafka.clients import open_admin, open_consumer, produce_all
+from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin, open_consumer, produce_all
 from onex_platform.engines.kafka.topic_reader import TopicChangedError, TopicReader, open_reader
 from onex_platform_tests.support.snapshot_records import (
     new_topic,
@@ -104,13 +106,23 @@ def test_records_that_come_with_an_error_are_handed_out_first(
 
 
 def test_a_leader_that_does_not_answer_is_no_end_of_the_topic(
-    impatient: Settings, kafka_settings: Settings, topic: str
+    impatient: Settings, kafka_settings: Settings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    real, halted = KafkaAdmin.list_offsets, ExitStack()
+
+    def late(admin: KafkaAdmin, *arguments: Any, **named: Any) -> Any:
+        """The topic is described; its ends are asked for when nobody answers."""
+        halted.enter_context(halted_broker(kafka_settings))
+        return real(admin, *arguments, **named)
+
     with open_reader(impatient, topic) as reader:
-        asked = reader.ask()
-        asked._description.result(10)  # the topic is described; its ends are asked for next
-        with halted_broker(kafka_settings), pytest.raises(InfraTimeoutError, match="say where"):
-            asked.result(patience=10)
+        with (
+            halted,
+            monkeypatch.context() as patch,
+            pytest.raises(InfraTimeoutError, match="say where"),
+        ):
+            patch.setattr(KafkaAdmin, "list_offsets", late)
+            reader.ask().result(patience=10)
         assert reader.survey().ends == {0: 0, 1: 0}
 
 

@@ -12,7 +12,7 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import identify_node
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_replay import (
     EnumReplayVerdict,
     Judged,
@@ -29,6 +29,7 @@ from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
 from onex_platform.projections import checks
 from onex_platform.projections.reconciliation import look
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.dead_letters import (
     LEDGER_BEGINS,
@@ -57,7 +58,7 @@ _WRITTEN = ("parked_records", "fact_inbox", "event_ledger", "log_cuts", "registr
 
 def letters_of(archive: PageArchive) -> list[Letter]:
     now = datetime.now(UTC)
-    return list(each_letter(archive.database, archive.domain, LetterFilter(state=None), now))
+    return list(each_letter(archive.platform, LetterFilter(state=None), now))
 
 
 def states_of(archive: PageArchive) -> dict[str, EnumLetterState]:
@@ -69,17 +70,17 @@ def outline(judged: list[Judged]) -> list[tuple[Any, ...]]:
 
 
 def previewed(archive: PageArchive) -> list[Judged]:
-    return list(preview(archive, EVERYTHING, datetime.now(UTC)))
+    return list(preview(archive.platform, EVERYTHING, datetime.now(UTC)))
 
 
 def replayed(archive: PageArchive) -> list[Judged]:
-    return list(replay(archive, EVERYTHING, datetime.now(UTC), by="ada"))
+    return list(replay(archive.platform, EVERYTHING, datetime.now(UTC), by="ada"))
 
 
 def require_sound(archive: PageArchive) -> None:
     require_live_equals_replay(archive)
-    assert verify_log(archive).faults == []
-    assert checks.accounting(look(archive, whole=True)).passed
+    assert verify_log(archive.log).faults == []
+    assert checks.accounting(look(archive.platform, whole=True)).passed
 
 
 @pytest.fixture

@@ -83,8 +83,8 @@ def test_every_letter_is_counted_once_whatever_became_of_it(archive: PageArchive
     odd = [record(Kind.NODE_ACCEPTED, topic=ACCEPTED, offset=n, value=b"odd") for n in range(3)]
     park(archive, odd)
     chosen = LetterFilter(ids=(LetterId(ACCEPTED, 0, 0, 1),))
-    purge(archive.database, archive.domain, chosen, at(0), by="ada", because="a test")
-    list(replay(archive, LetterFilter(), at(100), by="ada"))
+    purge(archive.platform, chosen, at(0), by="ada", because="a test")
+    list(replay(archive.platform, LetterFilter(), at(100), by="ada"))
     with archive.database.transaction() as cursor:
         found = count_letters(cursor, archive.domain)
     assert [(c.topic, c.reason, *c[2:8]) for c in found] == [

@@ -35,7 +35,7 @@ NOW = datetime.now(UTC)
 @pytest.fixture
 def letters(archive: PageArchive) -> str:
     """The topic for dead heartbeats, on the broker."""
-    topic = dead_letter_topics(archive)[SOURCE.topic]
+    topic = dead_letter_topics(archive.platform)[SOURCE.topic]
     layout = layout_of(load_whole_catalogue()[SOURCE.dead_letters or ""], archive.settings)
     with open_admin(archive.settings) as admin:
         create(admin, [replace(layout, name=topic)])
@@ -47,10 +47,14 @@ def sent_since(archive: PageArchive, topic: str, before: Any) -> list[Any]:
 
 
 def test_every_topic_that_nodes_write_to_has_one_for_its_dead_letters(archive: PageArchive) -> None:
-    written = {c.topic for c in archive.catalogue.registration_inputs() if c.producers == ("node",)}
-    legacy = {contract.topic for contract in archive.catalogue.legacy()}
-    assert dead_letter_topics(archive).keys() == written - legacy
-    assert dead_letter_topics(archive)[SOURCE.topic] == (
+    written = {
+        c.topic
+        for c in archive.platform.catalogue.registration_inputs()
+        if c.producers == ("node",)
+    }
+    legacy = {contract.topic for contract in archive.platform.catalogue.legacy()}
+    assert dead_letter_topics(archive.platform).keys() == written - legacy
+    assert dead_letter_topics(archive.platform)[SOURCE.topic] == (
         f"{archive.settings.environment}.omnibase.{SOURCE.dead_letters}"
     )
 
@@ -73,7 +77,7 @@ def test_a_letter_is_sent_once_with_its_bytes_and_why_it_is_there(
             record(Kind.NODE_ACCEPTED, topic="no.such.contract", offset=1),
         ],
     )
-    assert [publish_letters(archive, NOW) for _ in range(2)] == [1, 0]
+    assert [publish_letters(archive.platform, NOW) for _ in range(2)] == [1, 0]
     [message] = sent_since(archive, letters, before)
     assert (message.value(), message.key()) == (b"\xff{", str(NODE).encode())
     headers = message.headers()
@@ -85,7 +89,7 @@ def test_a_letter_is_sent_once_with_its_bytes_and_why_it_is_there(
     assert told["x-actor"] == b"somebody"
     required = load_whole_catalogue()[SOURCE.dead_letters or ""].headers.required
     assert told.keys() >= set(required)
-    found = list(each_letter(archive.database, archive.domain, LetterFilter(), NOW))
+    found = list(each_letter(archive.platform, LetterFilter(), NOW))
     assert [letter.published_at is not None for letter in found] == [False, True]
 
 
@@ -101,16 +105,15 @@ def test_purged_letters_and_bytes_that_no_record_holds_stay_behind(
             for n, value in enumerate((large, b"gone"))
         ],
     )
-    [first, second] = each_letter(archive.database, archive.domain, LetterFilter(), NOW)
+    [first, second] = each_letter(archive.platform, LetterFilter(), NOW)
     purge(
-        archive.database,
-        archive.domain,
+        archive.platform,
         LetterFilter(ids=(second.id,)),
         NOW,
         by="ada",
         because="a test",
     )
-    assert publish_letters(archive, NOW) == 1
+    assert publish_letters(archive.platform, NOW) == 1
     [message] = sent_since(archive, letters, before)
     assert message.value() is None
     assert dict(message.headers())["x-omitted-bytes"] == b"2000000"
@@ -139,22 +142,21 @@ def test_killed_at_any_effect_a_letter_is_sent_at_worst_again_under_the_same_id(
     park(archive, [record(Kind.NODE_HEARTBEAT, topic=SOURCE.topic, offset=1, value=b"odd")])
     faults.arm(point, die)
     with pytest.raises(Killed):
-        publish_letters(archive, NOW)
-    publish_letters(archive, NOW)
+        publish_letters(archive.platform, NOW)
+    publish_letters(archive.platform, NOW)
     sent = sent_since(archive, letters, before)
     assert len(sent) == times
     assert len({dict(message.headers())["ce_id"] for message in sent}) == 1
-    assert publish_letters(archive, NOW) == 0
+    assert publish_letters(archive.platform, NOW) == 0
 
 
 def test_without_its_topic_a_letter_waits(archive: PageArchive) -> None:
-    elsewhere = replace(
-        archive, settings=archive.settings.model_copy(update={"environment": "sand"})
-    )
+    settings = archive.settings.model_copy(update={"environment": "sand"})
+    elsewhere = replace(archive.platform, settings=settings)
     with open_admin(archive.settings) as admin:
         assert dead_letter_topics(elsewhere)[SOURCE.topic] not in topic_names(admin)
     park(archive, [record(Kind.NODE_HEARTBEAT, topic=SOURCE.topic, offset=1, value=b"odd")])
     with pytest.raises(InfraError):
         publish_letters(elsewhere, NOW)
-    [letter] = each_letter(archive.database, archive.domain, LetterFilter(), NOW)
+    [letter] = each_letter(archive.platform, LetterFilter(), NOW)
     assert letter.published_at is None

@@ -137,7 +137,7 @@ def test_a_record_waits_in_the_inbox_with_its_place_and_its_senders_time(
 
 def all_of(archive: PageArchive, state: EnumLetterState | None = None) -> list[Letter]:
     now = datetime.now(UTC)
-    return list(each_letter(archive.database, archive.domain, LetterFilter(state=state), now))
+    return list(each_letter(archive.platform, LetterFilter(state=state), now))
 
 
 @pytest.mark.servers
@@ -148,7 +148,7 @@ def test_letters_are_chosen_by_every_field_that_is_given(archive: PageArchive) -
 
     def found(limit: int | None = None, **wanted: object) -> int:
         chosen = LetterFilter(**wanted)  # type: ignore[arg-type]
-        return len(list(each_letter(archive.database, archive.domain, chosen, now, limit)))
+        return len(list(each_letter(archive.platform, chosen, now, limit)))
 
     assert (found(), found(150), found(topic="two")) == (233, 150, 3)
     assert found(reason=EnumParkReason.BAD_TENANT, topic="one") == 0
@@ -166,11 +166,9 @@ def test_a_purged_letter_keeps_its_row_and_why_and_none_of_its_bytes(archive: Pa
     chosen = LetterFilter(ids=(LetterId(TOPIC, 0, 0, 1),))
     now = datetime.now(UTC)
     with pytest.raises(ConfigurationError, match="The reason to purge is empty"):
-        purge(archive.database, archive.domain, chosen, now, by="ada", because=" ")
+        purge(archive.platform, chosen, now, by="ada", because=" ")
     for purged in (1, 0):  # once
-        assert purged == purge(
-            archive.database, archive.domain, chosen, now, by="ada", because="a test"
-        )
+        assert purged == purge(archive.platform, chosen, now, by="ada", because="a test")
     [gone] = all_of(archive, State.PURGED)
     assert (gone.settled_by, gone.settled_because, gone.settled_at) == ("ada", "a test", now)
     assert (gone.key, gone.value, gone.headers) == (None, None, ())
@@ -178,7 +176,9 @@ def test_a_purged_letter_keeps_its_row_and_why_and_none_of_its_bytes(archive: Pa
     [left] = all_of(archive, State.WAITING)
     assert left.as_record() == record(Kind.NODE_ACK, topic=TOPIC, offset=2, headers={"a": b"1"})
     # Nobody replays what is gone.
-    assert [item.id.offset for item in replay(archive, LetterFilter(), now, by="ada")] == [2]
+    assert [item.id.offset for item in replay(archive.platform, LetterFilter(), now, by="ada")] == [
+        2
+    ]
 
 
 _CHILD = """
@@ -186,24 +186,24 @@ import sys
 from datetime import UTC, datetime
 from onex_platform.base import faults
 from onex_platform.base.settings import load_settings
-from onex_platform.ingest.archive import open_archive
+from onex_platform.context import open_platform
 from onex_platform.ingest.letters.letter_replay import replay
 from onex_platform.ingest.letters.parked_letters import LetterFilter, purge
+from onex_platform.topics.catalogue import load_catalogue
 faults.arm(sys.argv[1])
 now = datetime.now(UTC)
-with open_archive(load_settings()) as archive:
+with open_platform(load_settings(), load_catalogue()) as platform:
     if sys.argv[1].endswith("purge"):
-        purge(archive.database, archive.domain, LetterFilter(), now, by="ada", because="a test")
+        purge(platform, LetterFilter(), now, by="ada", because="a test")
     else:
-        list(replay(archive, LetterFilter(), now, by="ada"))
+        list(replay(platform, LetterFilter(), now, by="ada"))
 """
 
 
 def killed_at(archive: PageArchive, point: str) -> None:
-    variables = address_variables(archive.settings) | {"ONEX_PAGES_URL": archive.store.url}
     killed = subprocess.run(
         [sys.executable, "-c", _CHILD, point],
-        env=child_environment(variables | {"ONEX_PAGES_BUCKETS": str(archive.buckets)}),
+        env=child_environment(address_variables(archive.settings)),
         timeout=120,
         check=False,
     )
@@ -224,7 +224,7 @@ def test_a_replay_that_is_killed_is_completed_by_the_next(
     )
     killed_at(archive, f"{moment}:letters.submit")
     assert len(all_of(archive, State.SUBMITTED)) == done
-    rest = list(replay(archive, LetterFilter(), datetime.now(UTC), by="ada"))
+    rest = list(replay(archive.platform, LetterFilter(), datetime.now(UTC), by="ada"))
     assert [item.verdict for item in rest] == [Verdict.ENTERS] * (130 - done)
     with archive.database.transaction() as cursor:
         waiting = inbox.waiting(cursor, archive.domain, datetime.now(UTC), 1000)
@@ -234,7 +234,7 @@ def test_a_replay_that_is_killed_is_completed_by_the_next(
         assert item.provenance is not None
         assert item.provenance.offset == letters[item.event_id].id.offset
     before = physical(archive, "parked_records", "fact_inbox")
-    assert list(replay(archive, LetterFilter(), datetime.now(UTC), by="ada")) == []
+    assert list(replay(archive.platform, LetterFilter(), datetime.now(UTC), by="ada")) == []
     assert physical(archive, "parked_records", "fact_inbox") == before
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.event_schema import bucket_of
 from onex_platform.ingest.hour_counts import hour_counts
 from onex_platform.ingest.registration_pages import BEATS, EnumPageReason
@@ -30,6 +30,7 @@ from onex_platform.log.stats import log_stats
 from onex_platform.log.store import PageMissingError
 from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.projections.fold.checkpoint import fold_position
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.events import at
 from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
@@ -77,7 +78,7 @@ def test_two_hundred_small_pages_become_one_with_the_same_events(
     assert account.merged_bytes < account.bytes / 10
     assert events_of(archive) == before
     require_rows(log)
-    assert verify_log(archive).faults == verify_pages(archive.log).faults == []
+    assert verify_log(archive.log).faults == verify_pages(archive.log).faults == []
     assert compact(spark, archive.log, log.folded) == CompactionAccount()
 
 
@@ -86,11 +87,11 @@ def test_a_merged_page_counts_in_every_hour_that_it_reaches_into(
 ) -> None:
     log.cuts(6, seconds=1200)
     hours = [at(0) + n * timedelta(hours=1) for n in range(-1, 4)]
-    before = hour_counts(archive, hours[0], hours[-1])
+    before = hour_counts(archive.log, hours[0], hours[-1])
     assert [before[hour].pages for hour in hours[:-1]] == [0, 6, 6, 0]
     compact(spark, archive.log, log.folded)
     [page] = archive.log.table.pages()
-    after = hour_counts(archive, hours[0], hours[-1])
+    after = hour_counts(archive.log, hours[0], hours[-1])
     assert [after[hour].pages for hour in hours[:-1]] == [0, 1, 1, 0]
     size = page.encoded_bytes
     assert [after[hour].bytes for hour in hours[:-1]] == [0, size, size, 0]
@@ -105,7 +106,7 @@ def test_the_log_goes_on_between_compactions(
         compact(spark, archive.log, log.folded)
         log.cuts(2)
         require_rows(log)
-        assert verify_log(archive).faults == []
+        assert verify_log(archive.log).faults == []
 
 
 def test_the_pipeline_goes_on_from_compacted_pages(
@@ -125,19 +126,19 @@ def test_the_pipeline_goes_on_from_compacted_pages(
             assert rows_of(archive) == rows
             require_live_equals_replay(archive)
         assert {row.current_state.value for row in rows.values()} == {"active"}
-        assert verify_log(archive).faults == []
+        assert verify_log(archive.log).faults == []
 
 
 def test_buckets_stay_apart_in_a_merged_page(archive: PageArchive, log: WrittenLog) -> None:
     log.cuts(5)
     [group] = plan(archive.log, log.folded)
     [page] = merge_group(archive.log, group)
-    file = open_page(io.BytesIO(archive.store.read(page.key)))
+    file = open_page(io.BytesIO(archive.log.store.read(page.key)))
     for row_group in page.metadata.row_groups:
         bucket, lane = row_group.bucket, row_group.lane
         table = read_page(archive.log.layout, file, page.metadata, bucket=bucket, lane=lane)
         assert len(table) == row_group.events
-        assert {bucket_of(e, archive.buckets) for e in table["entity_id"].to_pylist()} == {
+        assert {bucket_of(e, archive.log.buckets) for e in table["entity_id"].to_pylist()} == {
             row_group.bucket
         }
         assert pc.all(
@@ -162,7 +163,7 @@ def test_a_large_group_is_read_in_several_goes_and_written_as_several_pages(
     pages = merge_group(with_sizes(archive, below=1, to=1), group)
     assert [page.metadata.bucket_numbers for page in pages] == [[0], [1], [2], [3]]
     assert events_of(archive) == before
-    assert verify_log(archive).faults == []
+    assert verify_log(archive.log).faults == []
 
 
 def test_pages_that_are_not_folded_yet_are_left_alone(
@@ -248,7 +249,7 @@ def test_of_rival_compactions_one_wins_and_the_other_changes_nothing(
             )
         assert sorted(len(pages) for pages in answers) == [0, 0, 1]
         assert events_of(archive) == before
-    assert verify_log(archive).faults == []
+    assert verify_log(archive.log).faults == []
     replaced_and_live = log_stats(archive.log)
     assert len(files_of(archive)) == replaced_and_live.pages + replaced_and_live.replaced_pages
 
@@ -272,8 +273,8 @@ def test_damage_is_reported_and_never_merged_while_other_groups_go_on(
     small = with_sizes(archive, below=30_000, to=60_000)
     first, *others = plan(small, log.folded)
     damaged = first.pages[1]
-    archive.store.delete(damaged.key)
-    archive.store.create(damaged.key, b"not what was written")
+    archive.log.store.delete(damaged.key)
+    archive.log.store.create(damaged.key, b"not what was written")
     account = compact(spark, small, log.folded)
     assert account.groups == len(others)
     [failure] = account.failures

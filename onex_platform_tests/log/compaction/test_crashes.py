@@ -32,7 +32,7 @@ pytestmark = pytest.mark.servers
 _MERGE = """
 import sys
 from onex_platform.base import faults
-from onex_platform.ingest.archive import open_archive
+from onex_platform_tests.support.archives import open_archive
 from onex_platform.log.compaction.compact import plan, sweep
 from onex_platform.log.compaction.merge import merge_group
 from onex_platform.base.settings import load_settings
@@ -48,8 +48,8 @@ with open_archive(settings) as archive:
 def killed(log: WrittenLog, point: str) -> None:
     settings = log.archive.settings
     variables = address_variables(settings) | {
-        "ONEX_PAGES_URL": log.archive.store.url,
-        "ONEX_PAGES_BUCKETS": str(log.archive.buckets),
+        "ONEX_PAGES_URL": log.archive.log.store.url,
+        "ONEX_PAGES_BUCKETS": str(log.archive.log.buckets),
         "ONEX_PAGES_GRACE_SECONDS": "3600",
     }
     run = subprocess.run(
@@ -62,7 +62,7 @@ def killed(log: WrittenLog, point: str) -> None:
 
 
 def require_whole(log: WrittenLog) -> None:
-    assert verify_log(log.archive).faults == verify_pages(log.archive.log).faults == []
+    assert verify_log(log.archive.log).faults == verify_pages(log.archive.log).faults == []
     require_rows(log)
 
 

@@ -64,10 +64,10 @@ def test_a_merged_page_is_dead_once_a_page_that_it_was_to_replace_is_replaced(
 ) -> None:
     log.cuts(2)
     [group] = plan(archive.log, log.folded)
-    sources = [archive.store.read(page.key) for page in group.pages]
+    sources = [archive.log.store.read(page.key) for page in group.pages]
     [merged] = merge_pages(archive.log.layout, sources, TARGET)
     orphan = page_key(merged.metadata)
-    archive.store.create(orphan, merged.data)
+    archive.log.store.create(orphan, merged.data)
     assert [(o.key, o.dead) for o in orphans_of(archive, log.folded)] == [(orphan, False)]
     assert merge_group(archive.log, group)
     [found] = orphans_of(archive, log.folded)
@@ -83,10 +83,10 @@ def test_young_files_other_files_and_unreadable_files_are_safe(
 ) -> None:
     log.cuts(2)
     left_behind(log, EnumPageReason.INGEST, passed=True)
-    archive.store.create("registration/states/something.parquet", b"a colleague's")
+    archive.log.store.create("registration/states/something.parquet", b"a colleague's")
     assert orphans_of(archive, log.folded, datetime.now(UTC)) == []
     unreadable = f"registration/2026/03/01/12/{uuid4()}.parquet"
-    archive.store.create(unreadable, b"no page at all")
+    archive.log.store.create(unreadable, b"no page at all")
     before = files_of(archive)
     found = orphans_of(archive, log.folded)
     assert {orphan.key: orphan.dead for orphan in found}[unreadable] is False

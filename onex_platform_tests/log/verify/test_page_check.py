@@ -33,7 +33,7 @@ def kinds(faults: list[LogFault]) -> list[EnumLogFault]:
 
 
 def test_an_empty_archive_has_no_faults(archive: PageArchive) -> None:
-    assert verify_log(archive).faults == verify_pages(archive.log, sample=3).faults == []
+    assert verify_log(archive.log).faults == verify_pages(archive.log, sample=3).faults == []
     stats = log_stats(archive.log)
     assert (stats.pages, stats.oldest, stats.newest) == (0, None, None)
 
@@ -44,9 +44,9 @@ def test_missing_and_damaged_pages_are_named_with_their_range(
 ) -> None:
     log.cuts(3)
     missing, damaged, *_ = entries(archive)
-    archive.store.delete(missing.key)
-    archive.store.delete(damaged.key)
-    archive.store.create(damaged.key, b"half of a pa")
+    archive.log.store.delete(missing.key)
+    archive.log.store.delete(damaged.key)
+    archive.log.store.create(damaged.key, b"half of a pa")
     account = verify_pages(archive.log, sample)
     assert kinds(sorted(account.faults)) == [EnumLogFault.DAMAGED, EnumLogFault.MISSING]
     sentences = " ".join(fault.sentence for fault in account.faults)
@@ -65,9 +65,9 @@ def test_all_pages_are_read_on_spark_each_by_one_task(
     assert whole.checked_pages == len(entries(archive))
     assert whole.checked_bytes == log_stats(archive.log).bytes
     missing, damaged, *_ = entries(archive)
-    archive.store.delete(missing.key)
-    archive.store.delete(damaged.key)
-    archive.store.create(damaged.key, b"half of a pa")
+    archive.log.store.delete(missing.key)
+    archive.log.store.delete(damaged.key)
+    archive.log.store.create(damaged.key, b"half of a pa")
     found = verify_pages(archive.log, spark=spark)
     assert sorted(found.faults) == sorted(verify_pages(archive.log).faults)
     assert found.checked_pages == whole.checked_pages
@@ -79,7 +79,7 @@ def test_a_sample_has_as_many_pages_as_asked_for_and_looks_at_no_other(
     log.cuts(4)
     pages = {page.page_id for page in entries(archive)}
     assert len(pages) > 3
-    monkeypatch.setattr(type(archive.store), "objects", None)  # the store is not listed
+    monkeypatch.setattr(type(archive.log.store), "objects", None)  # the store is not listed
     for size in (1, 3, len(pages), len(pages) + 5):
         chosen = archive.log.table.sample(size)
         assert len({page.page_id for page in chosen}) == len(chosen) == min(size, len(pages))
@@ -92,10 +92,10 @@ def test_only_reading_tells_damage_that_keeps_the_size(
 ) -> None:
     log.cuts(2)
     page = entries(archive)[0]
-    data = bytearray(archive.store.read(page.key))
+    data = bytearray(archive.log.store.read(page.key))
     data[len(data) // 2] ^= 1
-    archive.store.delete(page.key)
-    archive.store.create(page.key, bytes(data))
+    archive.log.store.delete(page.key)
+    archive.log.store.create(page.key, bytes(data))
     assert kinds(verify_pages(archive.log).faults) == [EnumLogFault.DAMAGED]
 
 

@@ -18,12 +18,13 @@ from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.states import EnumNodeType
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cuts.committed_cuts import CutAccount
 from onex_platform.log.compaction import compact
 from onex_platform.projections.fold.reducer import FoldedBatch, fold_log
 from onex_platform.projections.fold.refold import folded_to
 from onex_platform.projections.reader import ProjectionReaderRegistration
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.events import START, at
 from onex_platform_tests.support.folded_logs import Rows, folded_on_spark, log_of, place, take_cut
 from onex_platform_tests.support.histories import Run, records, run_in_cuts
@@ -61,7 +62,7 @@ def agree_on_spark(
         if replays_before:
             assert folded_on_spark(spark, archive, partitions) == rows
         before = sum(1 for _ in archive.log.table.pages())
-        compact.compact(spark, archive.log, folded_to(archive))
+        compact.compact(spark, archive.log, folded_to(archive.database, archive.domain))
         assert sum(1 for _ in archive.log.table.pages()) == 1 <= before
         assert log_of(archive) == log_in(archive, expected)
         assert folded_on_spark(spark, archive, partitions) == rows
@@ -90,7 +91,7 @@ def take_cuts(
 
 def fold_all(spark: SparkSession, archive: PageArchive) -> list[FoldedBatch]:
     """Fold what the log has, in as many batches as the settings want."""
-    batches = list(iter(lambda: fold_log(spark, archive, START, POLICY), None))
+    batches = list(iter(lambda: fold_log(spark, archive.log, START, POLICY), None))
     assert all(batch.committed for batch in batches)
     return batches
 

@@ -16,7 +16,7 @@ from onex_platform.domain.intake import RawRecord
 from onex_platform.domain.order import position_at
 from onex_platform.domain.reference.plain_fold import replay
 from onex_platform.domain.states import EnumNodeType
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.compaction import compact
 from onex_platform.projections.fold.refold import (
     EVERYTHING,
@@ -31,6 +31,7 @@ from onex_platform.projections.fold.refold import (
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.profiles import PROFILES
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.events import START, at
 from onex_platform_tests.support.folded_logs import (
     Rows,
@@ -54,13 +55,16 @@ _numbers = count()
 
 def folded_here(archive: PageArchive, scope: Scope = EVERYTHING, below: int | None = None) -> Rows:
     """The same tasks without Spark around them."""
-    job = plan_replay(archive, 0, folded_to(archive) if below is None else below, scope=scope)
+    job = plan_replay(
+        archive.log,
+        0,
+        folded_to(archive.database, archive.domain) if below is None else below,
+        scope=scope,
+    )
     rows = (
         row
-        for bucket in range(archive.buckets)
-        for row in replay_bucket(
-            job, archive.store, bucket, rows_of, listed_nodes(job, archive.store, bucket)
-        ).rendered
+        for bucket in range(archive.log.buckets)
+        for row in replay_bucket(job, bucket, rows_of, listed_nodes(job, bucket)).rendered
     )
     return {row.key: row for row in rows}
 
@@ -148,7 +152,7 @@ def test_two_hundred_partitions_and_a_compacted_log_give_the_same_rows(
     expected = replay(fleet_log)
     assert folded_on_spark(spark, archive, 200) == expected
     before = sum(1 for _ in archive.log.table.pages())
-    compact.compact(spark, archive.log, folded_to(archive))
+    compact.compact(spark, archive.log, folded_to(archive.database, archive.domain))
     assert sum(1 for _ in archive.log.table.pages()) < before
     assert log_of(archive) == fleet_log
     assert folded_on_spark(spark, archive, 7) == expected
@@ -182,12 +186,17 @@ def test_missing_and_damaged_pages_are_named_with_their_range(
 ) -> None:
     enter_folded_log(archive, fleet_log, range(0, len(fleet_log), 1000))
     first, second, *_ = archive.log.table.pages()
-    archive.store.delete(first.key)
-    data = archive.store.read(second.key)
-    archive.store.delete(second.key)
-    archive.store.create(second.key, data[:-20] + bytes(20))
+    archive.log.store.delete(first.key)
+    data = archive.log.store.read(second.key)
+    archive.log.store.delete(second.key)
+    archive.log.store.create(second.key, data[:-20] + bytes(20))
     with pytest.raises(DamagedLogError) as refusal:
-        plan_replay(archive, 0, folded_to(archive), spark=spark if on_spark else None)
+        plan_replay(
+            archive.log,
+            0,
+            folded_to(archive.database, archive.domain),
+            spark=spark if on_spark else None,
+        )
     for page, problem in ((first, "is missing"), (second, "is damaged")):
         low, high = page.metadata.min_position, page.metadata.max_position
         assert f"{page.key} (positions {low} to {high}, " in str(refusal.value)

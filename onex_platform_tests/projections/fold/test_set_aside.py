@@ -19,12 +19,12 @@ from onex_platform.log.store import PageStore
 from onex_platform.projections import checks
 from onex_platform.projections.fold import column_fold, reducer
 from onex_platform.projections.fold.containment import MassFaultError
-from onex_platform.projections.fold.reducer import FoldedBatch
 from onex_platform.projections.fold.set_aside import alert_of_set_aside
 from onex_platform.projections.history import as_of, hourly_states
 from onex_platform.projections.history.state_files import THE_BEGINNING
 from onex_platform.projections.rebuild.side_table import EnumRowVerdict
 from onex_platform.projections.reconciliation import look
+from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broken_folds import (
     ERRORS,
@@ -80,7 +80,7 @@ def test_whatever_breaks_for_one_node_leaves_the_others_alone_and_can_be_mended(
         read, parked, aside = fleet.counts()
         assert (parked, aside) == (2, 2)
         assert read == len(log_of(fleet.archive))
-        assert checks.accounting(look(fleet.archive, whole=True)).passed
+        assert checks.accounting(look(fleet.archive.log, whole=True)).passed
         # It stays so, and costs the others nothing.
         assert fleet.cut(300, announcing(250, 2000)).committed
         assert (fleet.marks(), fleet.counts()[2]) == ([mark], 4)
@@ -96,7 +96,7 @@ def test_whatever_breaks_for_one_node_leaves_the_others_alone_and_can_be_mended(
         if breaks_replay:  # whoever tries to bring it back brings all others, and changes nothing
             assert fleet.rebuild().changes == 0
             assert fleet.marks() == [mark]
-    verdict = checks.nobody_is_set_aside(fleet.archive, datetime.now(UTC))
+    verdict = checks.nobody_is_set_aside(fleet.archive.platform, datetime.now(UTC))
     assert (verdict.passed, verdict.metadata["set aside"]) == (False, 1)
     assert str(KEY.entity_id) in verdict.description
     # Mended: the log has it all, and nothing else changes.
@@ -220,22 +220,15 @@ def test_nobody_is_set_aside_one_by_one_until_most_are(
 
 
 def test_a_batch_that_did_without_a_node_that_was_released_is_folded_again(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+    fleet: Fleet,
 ) -> None:
     with broken(break_machine, fleet):
         fleet.cut(200, announcing(150, 1000))
     take_cut(fleet.archive, announcing(250, 2000), at(300))
-    commit = reducer._commit
-
-    def overtaken(*arguments: Any) -> FoldedBatch:
-        with monkeypatch.context() as patch:
-            patch.setattr(reducer, "_commit", commit)
-            assert fleet.rebuild().set_aside == 1
-        return commit(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reducer, "_commit", overtaken)
-        assert not fleet.fold().committed
+    released: list[int] = []
+    faults.arm("before:reduce.commit_batch", lambda: released.append(fleet.rebuild().set_aside))
+    assert not fleet.fold().committed
+    assert released == [1]
     assert fleet.fold().committed
     assert fleet.counts()[2] == 2
     assert fleet.proof().holds
@@ -246,7 +239,7 @@ def test_an_alarm_that_was_not_noted_is_told_again_under_the_same_id(
     fleet: Fleet, point: str
 ) -> None:
     settings, now = fleet.archive.settings, datetime.now(UTC)
-    create_topics(settings)
+    create_topics(settings, load_catalogue())
     before = end_positions(settings, [ERRORS])
     with broken(break_machine, fleet):
         fleet.cut(200, announcing(150, 1000))
@@ -256,8 +249,8 @@ def test_an_alarm_that_was_not_noted_is_told_again_under_the_same_id(
 
     faults.arm(point, die)
     with pytest.raises(KeyboardInterrupt):
-        alert_of_set_aside(fleet.archive, now)
-    assert [alert_of_set_aside(fleet.archive, now) for _ in range(2)] == [1, 0]
+        alert_of_set_aside(fleet.archive.platform, now)
+    assert [alert_of_set_aside(fleet.archive.platform, now) for _ in range(2)] == [1, 0]
     told = [json.loads(m.value() or b"") for m in read_to_end(settings, [ERRORS], before)]
     ours = [t for t in told if t["payload"]["context"].get("node") == str(KEY.entity_id)]
     assert len(ours) == 2
@@ -269,7 +262,7 @@ def test_hours_that_lack_a_node_say_so_and_are_written_anew_once_it_is_back(flee
     archive, hour = fleet.archive, at(0)
 
     def written(hour: datetime) -> frozenset[UUID]:
-        return hourly_states.write_hour(IN_THIS_PROCESS, archive, hour).set_aside
+        return hourly_states.write_hour(IN_THIS_PROCESS, archive.log, hour).set_aside
 
     with broken(break_machine, fleet):
         fleet.cut(200, announcing(150, 1000))
@@ -279,12 +272,12 @@ def test_hours_that_lack_a_node_say_so_and_are_written_anew_once_it_is_back(flee
     assert written(hour + hourly_states.HOUR) == {KEY.entity_id}
     moment = hour + 2 * hourly_states.HOUR
     with pytest.raises(as_of.NotFoldedError, match="set aside when the stored hour was written"):
-        as_of.node_as_of(archive, moment, KEY.entity_id)
-    other = as_of.node_as_of(archive, moment, node(1))
+        as_of.node_as_of(archive.log, moment, KEY.entity_id)
+    other = as_of.node_as_of(archive.log, moment, node(1))
     assert other is not None and other.node_version == "2.0"
     assert fleet.rebuild(nodes=frozenset({KEY.entity_id})).set_aside == 1
-    assert hourly_states.nearest_state(archive, 2**62) == THE_BEGINNING
-    assert list(hourly_states.unwritten_hours(archive)) == [hour, hour + hourly_states.HOUR]
+    assert hourly_states.nearest_state(archive.log, 2**62) == THE_BEGINNING
+    assert list(hourly_states.unwritten_hours(archive.log)) == [hour, hour + hourly_states.HOUR]
     assert written(hour) == written(hour + hourly_states.HOUR) == frozenset()
-    row = as_of.node_as_of(archive, moment, KEY.entity_id)
+    row = as_of.node_as_of(archive.log, moment, KEY.entity_id)
     assert row is not None and row.epoch == POISON

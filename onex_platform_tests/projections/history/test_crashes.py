@@ -13,10 +13,11 @@ from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.order import position_at
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.history.as_of import node_as_of
 from onex_platform.projections.history.hourly_states import HOUR, nearest_state, write_hour
 from onex_platform.projections.history.state_files import StoredState
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.folded_logs import hours_of, replayed
 
 if TYPE_CHECKING:
@@ -30,13 +31,13 @@ import sys
 from datetime import datetime
 from onex_platform.base import faults
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import open_archive
+from onex_platform_tests.support.archives import open_archive
 from onex_platform.projections.history.hourly_states import write_hour
 from onex_platform.base.settings import load_settings
 faults.arm(sys.argv[1])
 settings = load_settings()
 with open_session(settings, []) as spark, open_archive(settings) as archive:
-    write_hour(spark, archive, datetime.fromisoformat(sys.argv[2]))
+    write_hour(spark, archive.log, datetime.fromisoformat(sys.argv[2]))
 """
 # In the order in which they happen; after one effect is before the next.
 POINTS = (
@@ -48,7 +49,7 @@ POINTS = (
 
 
 def _files(archive: PageArchive) -> set[str]:
-    return {item.key for item in archive.store.objects("history")}
+    return {item.key for item in archive.log.store.objects("history")}
 
 
 def _keys(state: StoredState) -> set[str]:
@@ -70,12 +71,12 @@ def test_a_killed_writer_leaves_the_old_hour_or_the_new_one_and_the_next_tidies_
     point: str,
 ) -> None:
     hour = hours_of(log)[1]
-    old = write_hour(spark, archive, hour)
+    old = write_hour(spark, archive.log, hour)
     settings = _in_parts(archive.settings)
     variables = address_variables(settings.model_copy(update={"spark": remote_spark.spark}))
     variables |= {
-        "ONEX_PAGES_URL": archive.store.url,
-        "ONEX_PAGES_BUCKETS": str(archive.buckets),
+        "ONEX_PAGES_URL": archive.log.store.url,
+        "ONEX_PAGES_BUCKETS": str(archive.log.buckets),
         "ONEX_PAGES_SMALL_CUT_EVENTS": str(settings.pages.small_cut_events),
         "ONEX_PAGES_GRACE_SECONDS": str(settings.pages.grace_seconds),
     }
@@ -86,18 +87,18 @@ def test_a_killed_writer_leaves_the_old_hour_or_the_new_one_and_the_next_tidies_
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    found = nearest_state(archive, old.position)
+    found = nearest_state(archive.log, old.position)
     assert (found == old) == (POINTS.index(point) < POINTS.index("after:history.commit_hour"))
     assert _keys(found) <= _files(archive)
     key = log[0].entity
-    then = node_as_of(archive, hour + HOUR, key.entity_id)
+    then = node_as_of(archive.log, hour + HOUR, key.entity_id)
     assert then == replayed(archive, position_at(hour + HOUR)).get(key)
 
     with open_archive(settings) as another:
-        new = write_hour(spark, another, hour)
+        new = write_hour(spark, another.log, hour)
     assert len(new.files) > 1
     assert new.nodes == old.nodes
-    assert nearest_state(archive, old.position) == new
+    assert nearest_state(archive.log, old.position) == new
     assert _files(archive) == _keys(new)
 
 
@@ -105,17 +106,17 @@ def test_replaced_files_stay_for_the_grace_period_and_may_be_needed_again(
     spark: SparkSession, archive: PageArchive, log: list[LogEvent]
 ) -> None:
     hour = hours_of(log)[1]
-    one_file = write_hour(spark, archive, hour)
+    one_file = write_hour(spark, archive.log, hour)
     patient = _in_parts(archive.settings)
     pages = patient.pages.model_copy(update={"grace_seconds": 3600})
     with open_archive(patient.model_copy(update={"pages": pages})) as another:
-        in_parts = write_hour(spark, another, hour)
+        in_parts = write_hour(spark, another.log, hour)
     # A reader that began before goes on.
     [file] = one_file.files
-    archive.store.read_whole(file.key, file.checksum)
+    archive.log.store.read_whole(file.key, file.checksum)
     assert _files(archive) == _keys(one_file) | _keys(in_parts)
-    assert write_hour(spark, archive, hour) == one_file
+    assert write_hour(spark, archive.log, hour) == one_file
     with open_archive(_in_parts(archive.settings)) as hasty:
-        write_hour(spark, hasty, hours_of(log)[0])
+        write_hour(spark, hasty.log, hours_of(log)[0])
     assert _keys(one_file) <= _files(archive)
     assert not _keys(in_parts) & _files(archive)

@@ -28,14 +28,14 @@ _REBUILD = """
 import sys
 from onex_platform.base import faults
 from onex_platform.engines.spark.session import open_session
-from onex_platform.ingest.archive import open_archive
+from onex_platform_tests.support.archives import open_archive
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform.base.settings import load_settings
 from onex_platform_tests.support.live_registry import fold
 faults.arm(sys.argv[1])
 settings = load_settings()
 with open_session(settings, []) as spark, open_archive(settings) as archive:
-    with open_rebuild(spark, archive) as rebuild:
+    with open_rebuild(spark, archive.log) as rebuild:
         fold(spark, archive)
         rebuild.swap()
 """
@@ -62,8 +62,8 @@ SIDE_TABLES = ("rebuilds", "rebuilt_registrations")
 def begin(archive: PageArchive, remote: Settings, point: str) -> subprocess.Popen[bytes]:
     attached = archive.settings.model_copy(update={"spark": remote.spark})
     variables = address_variables(attached) | {
-        "ONEX_PAGES_URL": archive.store.url,
-        "ONEX_PAGES_BUCKETS": str(archive.buckets),
+        "ONEX_PAGES_URL": archive.log.store.url,
+        "ONEX_PAGES_BUCKETS": str(archive.log.buckets),
     }
     return subprocess.Popen(
         [sys.executable, "-c", _REBUILD, point], env=child_environment(variables)
@@ -74,7 +74,7 @@ def require_rebuilt(spark: SparkSession, archive: PageArchive, changes: int) -> 
     """The next rebuild finds so many rows to change; then all is right and nothing is left."""
     fold(spark, archive)
     outbox = physical(archive, "outbox", "fact_inbox")
-    with open_rebuild(spark, archive) as rebuild:
+    with open_rebuild(spark, archive.log) as rebuild:
         swapped = rebuild.swap()
     assert (swapped.changes, swapped.moved_on) == (changes, 0)
     assert physical(archive, "outbox", "fact_inbox") == outbox

@@ -43,7 +43,7 @@ def test_an_untouched_registry_is_equal_and_not_one_byte_is_written(
     spark: SparkSession, live: PageArchive
 ) -> None:
     before = physical(live, *LIVE_TABLES)
-    with open_rebuild(spark, live) as rebuild:
+    with open_rebuild(spark, live.log) as rebuild:
         comparison = rebuild.swap()
     assert (comparison.equal, comparison.changes, comparison.moved_on) == (NODES, 0, 0)
     assert physical(live, *LIVE_TABLES) == before
@@ -61,7 +61,7 @@ def test_a_rebuild_puts_right_what_differs_and_emits_nothing(
     damage(live)
     outbox = physical(live, "outbox", "fact_inbox", "event_ledger")
     started = datetime.now(UTC)
-    with open_rebuild(spark, live) as rebuild:
+    with open_rebuild(spark, live.log) as rebuild:
         shown = rebuild.compare()
         swapped = rebuild.swap(at_most=shown.changes)
     counts = (shown.equal, shown.differing, shown.missing, shown.extra)
@@ -90,7 +90,7 @@ def test_a_rebuild_puts_right_what_differs_and_emits_nothing(
 def test_events_that_arrive_meanwhile_are_caught_up_with(
     spark: SparkSession, live: PageArchive
 ) -> None:
-    with open_rebuild(spark, live) as rebuild:
+    with open_rebuild(spark, live.log) as rebuild:
         damage(live)
         again = record(Kind.NODE_INTROSPECTION, 110, offset=950, node_id="node-1", node_version="2")
         go_on(spark, live, 200, [*joining(50, 120, 1000), again])
@@ -115,7 +115,7 @@ def test_events_that_arrive_before_the_turn_is_taken_are_caught_up_with_under_it
         lock_checkpoint(cursor, domain)
 
     damage(live)
-    with open_rebuild(spark, live) as rebuild:
+    with open_rebuild(spark, live.log) as rebuild:
         monkeypatch.setattr(
             "onex_platform.projections.rebuild.rebuild.lock_checkpoint", lock_checkpoint_late
         )
@@ -129,13 +129,13 @@ def test_events_that_arrive_before_the_turn_is_taken_are_caught_up_with_under_it
 
 def test_one_node_is_rebuilt_and_no_other(spark: SparkSession, live: PageArchive) -> None:
     damage(live)
-    with open_rebuild(spark, live, Scope(nodes=frozenset({node(1)}))) as rebuild:
+    with open_rebuild(spark, live.log, Scope(nodes=frozenset({node(1)}))) as rebuild:
         assert rebuild.swap().changes == 1
-    assert live_equals_replay(spark, live).comparison.changes == 3
-    with open_rebuild(spark, live, Scope(nodes=frozenset({INVENTED}))) as rebuild:
+    assert live_equals_replay(spark, live.log).comparison.changes == 3
+    with open_rebuild(spark, live.log, Scope(nodes=frozenset({INVENTED}))) as rebuild:
         swapped = rebuild.swap()
     assert (swapped.extra, swapped.changes) == (1, 1)
-    assert live_equals_replay(spark, live).comparison.changes == 2
+    assert live_equals_replay(spark, live.log).comparison.changes == 2
 
 
 def test_a_node_that_joins_after_its_invented_row_was_removed_is_newer_than_that_row(
@@ -154,7 +154,7 @@ def test_a_node_that_joins_after_its_invented_row_was_removed_is_newer_than_that
 
     for version in (57, 9):
         invent(version)
-        with open_rebuild(spark, live) as rebuild:
+        with open_rebuild(spark, live.log) as rebuild:
             assert rebuild.swap().extra == 1
     go_on(spark, live, 200, joining(50, 120, 1000))
     versions = {key.entity_id: row.row_version for key, row in rows_of(live).items()}
@@ -168,17 +168,17 @@ def test_a_window_rebuilds_the_nodes_that_its_events_touched(
 ) -> None:
     damage(live)
     window = position_at(at(2)), position_at(at(4))  # node-0 beats, node-1 acknowledges, …
-    with open_rebuild(spark, live, Scope(window=window)) as rebuild:
+    with open_rebuild(spark, live.log, Scope(window=window)) as rebuild:
         swapped = rebuild.swap()
     assert (swapped.equal, swapped.differing, swapped.missing) == (1, 2, 1)
-    left = live_equals_replay(spark, live).comparison
+    left = live_equals_replay(spark, live.log).comparison
     assert (left.differing, left.missing, left.extra) == (0, 0, 1)
 
 
 def test_a_lost_table_comes_back_from_the_log(spark: SparkSession, live: PageArchive) -> None:
     expected = replayed(live)
     execute(live, "TRUNCATE registration_projections, registration_liveness")
-    with open_rebuild(spark, live) as rebuild:
+    with open_rebuild(spark, live.log) as rebuild:
         assert rebuild.swap().missing == NODES
     assert {key: row.domain_columns() for key, row in rows_of(live).items()} == {
         key: row.domain_columns() for key, row in expected.items()
@@ -189,8 +189,8 @@ def test_nothing_is_swapped_behind_a_damaged_page(spark: SparkSession, live: Pag
     damage(live)
     before = physical(live, *LIVE_TABLES)
     page = next(iter(live.log.table.pages()))
-    live.store.delete(page.key)
-    with pytest.raises(DamagedLogError, match=page.key), open_rebuild(spark, live):
+    live.log.store.delete(page.key)
+    with pytest.raises(DamagedLogError, match=page.key), open_rebuild(spark, live.log):
         pass
     assert physical(live, *LIVE_TABLES, "rebuilds") == {**before, "rebuilds": []}
 
@@ -201,7 +201,7 @@ def test_nothing_is_swapped_if_the_index_has_lost_a_page(
     before = physical(live, *LIVE_TABLES)
     page = next(iter(live.log.table.pages()))
     execute(live, "DELETE FROM pages WHERE page_id = %s", page.metadata.page_id)
-    with open_rebuild(spark, live) as rebuild, pytest.raises(RebuildRefusedError):
+    with open_rebuild(spark, live.log) as rebuild, pytest.raises(RebuildRefusedError):
         rebuild.swap()
     assert physical(live, *LIVE_TABLES) == before
 
@@ -213,7 +213,7 @@ def test_nothing_is_swapped_if_the_batches_came_to_something_else(
     before = physical(live, *LIVE_TABLES)
     execute(live, "UPDATE batch_outcomes SET applied = applied - 1, stale = stale + 1")
     with (
-        open_rebuild(spark, live) as rebuild,
+        open_rebuild(spark, live.log) as rebuild,
         pytest.raises(RebuildRefusedError, match="when it was folded live"),
     ):
         rebuild.swap()
@@ -224,7 +224,7 @@ def test_no_more_rows_change_than_were_agreed_to(spark: SparkSession, live: Page
     damage(live)
     before = physical(live, *LIVE_TABLES)
     with (
-        open_rebuild(spark, live) as rebuild,
+        open_rebuild(spark, live.log) as rebuild,
         pytest.raises(RebuildRefusedError, match="4 rows would change; at most 3"),
     ):
         rebuild.swap(at_most=3)
@@ -235,7 +235,7 @@ def test_nothing_is_swapped_from_a_side_table_that_is_gone(
     spark: SparkSession, live: PageArchive
 ) -> None:
     before = physical(live, *LIVE_TABLES)
-    with open_rebuild(spark, live) as rebuild:
+    with open_rebuild(spark, live.log) as rebuild:
         # What a crash of the server does to tables that are not logged.
         execute(live, "TRUNCATE rebuilds, rebuilt_registrations")
         with pytest.raises(RebuildLostError):
@@ -255,17 +255,17 @@ def test_pages_that_a_running_rebuild_may_read_outlive_the_grace_period(
         pages, twins = list(live.log.table.pages()), []
         for page in pages:
             twin = page.metadata.model_copy(update={"page_id": uuid4()})
-            live.store.create(page_key(twin), live.store.read(page.key))
+            live.log.store.create(page_key(twin), live.log.store.read(page.key))
             twins.append(page._replace(metadata=twin, key=page_key(twin)))
         assert live.log.table.replace([page.metadata.page_id for page in pages], twins)
         return [page.key for page in pages]
 
-    with open_rebuild(spark, live) as rebuild:
+    with open_rebuild(spark, live.log) as rebuild:
         hours_pass(1)
         old = replace_pages()
         hours_pass(24)
         assert sweep(live.log).pages == 0
-        assert [live.store.read(key) for key in old]
+        assert [live.log.store.read(key) for key in old]
         assert rebuild.swap().equal == NODES
         # One that died keeps nothing: nobody holds its lock.
         execute(live, "UPDATE log_pins SET pin_id = %s", uuid4())
@@ -276,13 +276,13 @@ def test_pages_that_a_running_rebuild_may_read_outlive_the_grace_period(
 def test_the_proof_finds_every_damage_and_changes_nothing(
     spark: SparkSession, live: PageArchive
 ) -> None:
-    proved = live_equals_replay(spark, live)
+    proved = live_equals_replay(spark, live.log)
     assert proved.holds
     assert proved.comparison.equal == NODES
     assert proved.events > 3 * NODES
     damage(live)
     before = physical(live, *LIVE_TABLES)
-    doubted = live_equals_replay(spark, live)
+    doubted = live_equals_replay(spark, live.log)
     assert not doubted.holds
     assert doubted.comparison.changes == 4
     assert physical(live, *LIVE_TABLES) == before
@@ -293,7 +293,7 @@ def test_a_sample_judges_neighbouring_nodes_on_both_sides(
 ) -> None:
     ids = sorted(key.entity_id for key in rows_of(live))
     execute(live, "DELETE FROM registration_projections WHERE entity_id = ANY(%s)", ids[::2])
-    proved = live_equals_replay(spark, live, sample=3).comparison
+    proved = live_equals_replay(spark, live.log, sample=3).comparison
     assert proved.equal == 3
     assert 2 <= proved.missing <= 4
-    assert live_equals_replay(spark, live, sample=1000).comparison.missing == len(ids[::2])
+    assert live_equals_replay(spark, live.log, sample=1000).comparison.missing == len(ids[::2])

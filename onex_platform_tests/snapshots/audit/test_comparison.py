@@ -68,7 +68,7 @@ def test_what_is_published_after_the_rows_were_read_is_not_ahead_of_them(
         _change_and_publish(registry, relay)
 
     _before(monkeypatch, comparison, "row_versions", happen)  # the topic's tail has to be read
-    _before(monkeypatch, comparison._Topic, "read_on", _nothing, happen)
+    _before(monkeypatch, comparison, "written_positions", _nothing, happen)
     found = look(relay)
     assert (found.faults, found.rows, found.equal) == ([], 2, 2)
     assert registry.latest()[number_id(1)].version == 3
@@ -94,8 +94,8 @@ def test_contents_that_change_after_they_were_read_are_not_different(
     registry.intrude(1, b"{}", (VERSION_HEADER, "1"))
     _before(
         monkeypatch,
-        comparison._Topic,
-        "read_on",
+        comparison,
+        "written_positions",
         _nothing,
         lambda: _change_and_publish(registry, relay),
     )

@@ -9,6 +9,7 @@ import pytest
 from onex_platform import stack
 from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import BreakerSettings, Settings
+from onex_platform.topics.catalogue import load_catalogue
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.events import number_id
 from onex_platform_tests.support.snapshot_registry import open_registry
@@ -36,7 +37,7 @@ def test_a_thousand_changes_during_an_outage_reach_the_topic_afterwards(
                 "breaker": BreakerSettings(failure_threshold=3, reset_seconds=0.5),
             }
         )
-        create_topics(settings)
+        create_topics(settings, load_catalogue())
         with open_registry(settings) as registry, registry.relay(transaction_seconds=2) as relay:
             registry.change(*range(NODES))
             assert relay.publish_pending().snapshots == NODES

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.servers
 def _config(**changes: Any) -> ModelSnapshotTopicConfig:
     topic = f"onex.snapshot.test-{uuid4().hex}.registration-snapshots.v1"
     return ModelSnapshotTopicConfig.model_validate(
-        {"environment": "dev", "topic": topic, "partition_count": 2} | changes
+        {"environment": "dev", "topic": topic, "partition_count": 2} | changes,
+        context=load_catalogue(),
     )
 
 

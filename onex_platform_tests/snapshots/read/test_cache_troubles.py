@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
@@ -12,9 +12,11 @@ from confluent_kafka import Message, TopicPartition
 
 from onex_platform.base.errors import InfraError, InfraTimeoutError
 from onex_platform.base.settings import BreakerSettings, Settings
-from onex_platform.engines.kafka.clients import open_admin
-from onex_platform.engines.kafka.topic_reader import TopicChangedError, TopicReader
-from onex_platform.snapshots.read.cache import SnapshotCache, _Fold
+from onex_platform.engines.kafka import topic_reader
+from onex_platform.engines.kafka.clients import KafkaConsumer, open_admin, read_to_end
+from onex_platform.engines.kafka.topic_reader import TopicReader
+from onex_platform.snapshots.read.cache import SnapshotCache
+from onex_platform.snapshots.read.snapshot_map import Draft
 from onex_platform_tests.support.events import number_id
 from onex_platform_tests.support.snapshot_records import (
     by_id,
@@ -111,13 +113,12 @@ def test_a_way_on_that_breaks_off_loses_nothing(
 def test_who_is_interrupted_between_reading_and_showing_reads_anew(
     impatient: Settings, topic: str, cache: SnapshotCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(fold: object, records: list[Any]) -> None:
-        if records:
-            raise KeyboardInterrupt
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
 
     send(impatient, [sent(topic, snapshot(3))])
     with monkeypatch.context() as broken:
-        broken.setattr(_Fold, "add", interrupted)
+        broken.setattr(Draft, "put", interrupted)
         with pytest.raises(KeyboardInterrupt):
             cache.refresh()
     cache.refresh()
@@ -128,13 +129,12 @@ def test_who_is_interrupted_between_reading_and_showing_reads_anew(
 def test_a_follower_outlives_a_fault_of_its_own(
     impatient: Settings, topic: str, cache: SnapshotCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def faulty(fold: object, records: list[Any]) -> None:
-        if records:
-            raise ZeroDivisionError("of the test")
+    def faulty(*_: object) -> None:
+        raise ZeroDivisionError("of the test")
 
     with SnapshotCache.open(impatient, topic=topic) as followed:
         with monkeypatch.context() as broken:
-            broken.setattr(_Fold, "add", faulty)
+            broken.setattr(Draft, "put", faulty)
             send(impatient, [sent(topic, snapshot(3))])
             assert eventually(lambda: followed.status().last_error == "of the test")
             assert len(followed) == 2
@@ -211,29 +211,36 @@ def test_a_follower_finds_a_topic_that_was_made_anew(impatient: Settings, topic:
         assert (cache.staleness() or 0) < 10
 
 
+@pytest.fixture
+def consumers(monkeypatch: pytest.MonkeyPatch) -> list[KafkaConsumer]:
+    """The consumers of all readers that are opened, the newest last."""
+    real, opened = topic_reader.open_consumer, list[KafkaConsumer]()
+
+    @contextmanager
+    def remembered(*arguments: Any, **config: Any) -> Iterator[KafkaConsumer]:
+        with real(*arguments, **config) as consumer:
+            opened.append(consumer)
+            yield consumer
+
+    monkeypatch.setattr(topic_reader, "open_consumer", remembered)
+    return opened
+
+
 def test_an_offset_that_is_gone_leads_to_a_new_load(
-    impatient: Settings, topic: str, cache: SnapshotCache, monkeypatch: pytest.MonkeyPatch
+    impatient: Settings, topic: str, consumers: list[KafkaConsumer], cache: SnapshotCache
 ) -> None:
-    def leap(reader: TopicReader) -> None:
+    def leap() -> None:
         """Let the broker be asked for an offset that it does not have."""
-        reader._consumer.assign([TopicPartition(topic, 0, 1_000_000)])
+        consumers[-1].assign([TopicPartition(topic, 0, 1_000_000)])
 
-    assert cache._reader is not None
-    leap(cache._reader)
-    with pytest.raises(TopicChangedError, match="no longer has the offset"):
-        for _ in range(100):
-            cache._reader.batch(0.1)
-
-    leap(cache._reader)
+    leap()
     send(impatient, [sent(topic, snapshot(number)) for number in range(3, 20)])
     cache.refresh()
     assert cache.status().loads == 2
     assert len(cache) == 19
 
     with SnapshotCache.open(impatient, topic=topic) as followed:
-        with followed._poll_lock:
-            assert followed._reader is not None
-            leap(followed._reader)
+        leap()
         assert eventually(lambda: followed.status().loads == 2)
         assert len(followed) == 19
 
@@ -256,9 +263,7 @@ def test_a_cache_that_was_away_longer_than_tombstones_stay_reads_anew(
 
     def is_compacted_away() -> bool:
         send(kafka_settings, [sent(compacting, snapshot(2))])  # else no segment ends
-        with SnapshotCache.open(kafka_settings, topic=compacting) as other:
-            assert other._map is not None
-            return not other._map.buried
+        return all(record.value() for record in read_to_end(kafka_settings, [compacting]))
 
     assert eventually(is_compacted_away, seconds=60)
     assert number_id(1) in cache
