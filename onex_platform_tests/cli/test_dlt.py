@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from onex_platform.base.settings import address_variables
-from onex_platform.cli import dlt
+from onex_platform.cli.flow_commands import dlt
 from onex_platform.cli.main import cli
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.ingest.archive import PageArchive

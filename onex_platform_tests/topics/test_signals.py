@@ -186,7 +186,7 @@ def test_after_the_block_nobody_listens() -> None:
 
 @pytest.mark.servers
 def test_a_breaker_that_opens_is_heard_of_in_its_topic(kafka_settings: Settings) -> None:
-    create_topics(kafka_settings)
+    create_topics(kafka_settings, CATALOGUE)
     before = end_positions(kafka_settings, [BREAKERS])
     breaker = CircuitBreaker("postgres", BreakerSettings(failure_threshold=2))
     with publishing_breakers(kafka_settings, CATALOGUE) as publisher:
@@ -195,7 +195,7 @@ def test_a_breaker_that_opens_is_heard_of_in_its_topic(kafka_settings: Settings)
                 raise InfraTimeoutError("slow")
         assert wait_until(lambda: publisher.published == 1, 30)
     [message] = read_to_end(kafka_settings, [BREAKERS], before)
-    event = json.loads(message.value())
+    event = json.loads(message.value() or b"")
     assert (message.key(), event["event_type"]) == (
         b"postgres",
         Kind.BREAKER_STATE_CHANGED.event_type,

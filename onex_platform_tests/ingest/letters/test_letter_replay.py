@@ -80,7 +80,7 @@ def replayed(archive: PageArchive) -> list[Judged]:
 def require_sound(archive: PageArchive) -> None:
     require_live_equals_replay(archive)
     assert verify_log(archive.log).faults == []
-    assert checks.accounting(look(archive.platform, whole=True)).passed
+    assert checks.accounting(look(archive.log, whole=True)).passed
 
 
 @pytest.fixture

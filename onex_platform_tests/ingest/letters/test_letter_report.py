@@ -30,9 +30,9 @@ ACCEPTED = CATALOGUE.for_kind(Kind.NODE_ACCEPTED).topic
 
 
 def counts(topic: str, reason: str = "not_json", **numbers: int) -> LetterCounts:
-    smallest = dict.fromkeys(LetterCounts._fields[2:-1], 0) | numbers
-    oldest = at(0) if smallest["waiting"] else None
-    return LetterCounts(topic, reason, *smallest.values(), oldest)
+    oldest = at(0) if numbers.get("waiting") else None
+    nothing = LetterCounts(topic, reason, 0, 0, 0, 0, 0, 0, oldest)
+    return nothing._replace(**numbers)
 
 
 def test_letters_are_counted_for_the_team_that_looks_after_them() -> None:
