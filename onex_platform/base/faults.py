@@ -44,6 +44,7 @@ _POINTS = {
         ("letters.submit", "ingest", "Dead letters that can be read now enter the inbox."),
         ("letters.send", "ingest", "Dead letters are sent to the topics of their sources."),
         ("letters.mark", "ingest", "Dead letters that were sent are noted as published."),
+        ("letters.report", "ingest", "What is to be known of dead letters is published."),
         ("letters.purge", "ingest", "The bytes of dead letters are destroyed."),
         ("compact.write_pages", "log", "A task writes merged pages to the store."),
         ("compact.replace_pages", "log", "Merged pages take the place of the old ones."),

@@ -8,6 +8,7 @@ import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
+from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext
 from onex_platform.ingest import checks, deduplication
@@ -18,6 +19,7 @@ from onex_platform.ingest.hour_counts import hour_counts
 from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import TopicState, topic_states
 from onex_platform.ingest.letters import letter_report
+from onex_platform.ingest.letters.letter_summaries import publish_report
 from onex_platform.ingest.observing import noted, recalled, worth_recording
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction.compact import PAGES_PER_SWEEP, sweep
@@ -145,9 +147,21 @@ def pages_are_sound(
     owners=wiring.OWNERS,
     kinds={"postgres"},
 )
-def dead_letters(platform: dg.ResourceParam[PlatformContext]) -> dg.MaterializeResult[None]:
-    """Records that could not enter the log: how many wait, and what became of the others."""
-    return dg.MaterializeResult(metadata={**letter_report.letter_numbers(_counts(platform))})
+def dead_letters(
+    context: dg.AssetExecutionContext, platform: dg.ResourceParam[PlatformContext]
+) -> dg.MaterializeResult[None]:
+    """Records that could not enter the log: how many wait, and what became of the others.
+
+    They are also published, by context and by topic; a broker that does not take that fails nobody.
+    """
+    counts = _counts(platform)
+    published = 0
+    try:
+        published = publish_report(platform, counts, datetime.now(UTC))
+    except InfraError as error:
+        context.log.warning(f"The report is not published: {error.message}")
+    numbers = letter_report.letter_numbers(counts)
+    return dg.MaterializeResult(metadata={**numbers, "published records": published})
 
 
 @dg.asset_check(asset=wiring.DEAD_LETTERS)

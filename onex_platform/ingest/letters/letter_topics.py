@@ -49,16 +49,8 @@ def publish_letters(platform: PlatformContext, now: datetime) -> int:
 
 def dead_letter_topics(platform: PlatformContext) -> dict[str, str]:
     """The broker's names of the dead letter topics, by source; not every contract has one."""
-    settings, home = platform.settings, load_policy().home
     return {
-        contract.topic: str(
-            physical(
-                parse_logical(contract.dead_letters),
-                environment=settings.environment,
-                tenant=home,
-                home=home,
-            )
-        )
+        contract.topic: topic_of(contract.dead_letters, platform.settings.environment)
         for contract in platform.catalogue.registration_inputs()
         if contract.dead_letters is not None
     }
@@ -77,24 +69,32 @@ def to_record(letter: Letter, topic: str, tenant: str) -> KafkaRecord:
         "x-origin": str(letter.id),
         "ce_id": letter_id,
     }
-    # What every record of the topic carries, where the sender did not say it.
-    about |= {
-        name: text
-        for name, text in {
-            "x-schema-version": "1",
-            "x-correlation-id": letter_id,
-            "x-trace-id": letter_id,
-            "x-actor": _ACTOR,
-            "x-tenant": tenant,
-            "x-scope": _ACTOR,
-            "x-encryption-scheme": "none",
-            # Nobody knows what is in bytes that can't be read.
-            "x-pii-level": "high",
-        }.items()
-        if name not in own
-    }
+    # Where the sender did not say it. Nobody knows what is in bytes that can't be read.
+    usual = usual_headers(letter_id, tenant, pii="high")
+    about = {name: text for name, text in usual.items() if name not in own} | about
     if value is not None and len(value) > _MOST_BYTES:
         about["x-omitted-bytes"] = str(len(value))
         value = None
     headers = [item for item in letter.headers if item[0] not in about]
     return KafkaRecord(topic, value, letter.key, [*headers, *about.items()])
+
+
+def usual_headers(record_id: str, tenant: str, *, pii: str) -> dict[str, str]:
+    """What every record of a namespace topic carries."""
+    return {
+        "x-schema-version": "1",
+        "x-correlation-id": record_id,
+        "x-trace-id": record_id,
+        "x-actor": _ACTOR,
+        "x-tenant": tenant,
+        "x-scope": _ACTOR,
+        "x-origin": _ACTOR,
+        "x-encryption-scheme": "none",
+        "x-pii-level": pii,
+    }
+
+
+def topic_of(name: str, environment: str) -> str:
+    """The broker's name of a topic that belongs to the operator of the platform."""
+    home = load_policy().home
+    return str(physical(parse_logical(name), environment=environment, tenant=home, home=home))

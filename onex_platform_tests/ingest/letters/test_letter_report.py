@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ ACCEPTED = CATALOGUE.for_kind(Kind.NODE_ACCEPTED).topic
 [LEGACY] = [c.topic for c in CATALOGUE.legacy() if c.legacy_of == HEARTBEATS]
 
 
-def counts(topic: str, reason: str = "not_json", **numbers: int) -> LetterCounts:
+def counts(topic: str, reason: str = "not_json", **numbers: Any) -> LetterCounts:
     oldest = at(0) if numbers.get("waiting") else None
     nothing = LetterCounts(topic, reason, 0, 0, 0, 0, 0, 0, oldest)
     return nothing._replace(**numbers)
