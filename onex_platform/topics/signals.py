@@ -165,6 +165,7 @@ class SignalPublisher:
     def _run(self) -> None:
         pause = self._retry_seconds
         while some := self._next():
+            refused = 0
             try:
                 self.published += publish_signals(self._settings, self._catalogue, some)
                 pause = self._retry_seconds
@@ -177,8 +178,9 @@ class SignalPublisher:
             except Exception as error:
                 # Nothing that another attempt would change.
                 get_logger(__name__).error("signals.refused", error=str(error))
-                self.dropped += len(some)
+                refused = len(some)
             with self._news:
+                self.dropped += refused
                 for _ in some:
                     self._waiting.popleft()
 

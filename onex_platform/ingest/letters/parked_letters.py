@@ -189,6 +189,8 @@ def note_entered(cursor: Cursor, domain: str, batch_id: UUID, event_ids: Collect
 
     The cut stages the ids that are new to the ledger; one that it does not stage was there before.
     """
+    if not event_ids:  # as with most cuts
+        return
     cursor.execute(
         "UPDATE parked_records AS letter SET settled_at = now(), outcome = CASE"
         " WHEN fact.kind = ANY(%(ledgered)s) AND NOT EXISTS (SELECT FROM staged_ids AS staged"
