@@ -158,7 +158,6 @@ class SignalPublisher:
         self._thread.join(timeout=3 * _PATIENCE_SECONDS)
         with self._news:
             self.dropped += len(self._waiting)
-            self._waiting.clear()
         if self.dropped:
             get_logger(__name__).warning("signals.dropped", signals=self.dropped)
 
