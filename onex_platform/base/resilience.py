@@ -126,8 +126,22 @@ class CircuitBreaker:
     def _announce(self, changes: list[BreakerStateChange]) -> None:
         for change in changes:
             get_logger(__name__).warning("circuit_breaker.state_changed", **vars(change))
-            for listener in self._listeners:
+            for listener in (*self._listeners, *_everywhere):
                 listener(change)
+
+
+# They hear the changes of every breaker of this process.
+_everywhere: list[Callable[[BreakerStateChange], None]] = []
+
+
+@contextmanager
+def heard_by(listener: Callable[[BreakerStateChange], None]) -> Iterator[None]:
+    """Let a listener hear, during the block, the changes of every breaker of this process."""
+    _everywhere.append(listener)
+    try:
+        yield
+    finally:
+        _everywhere.remove(listener)
 
 
 @cache

@@ -15,6 +15,10 @@ COMMANDS = {
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
     "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
+    "dlt": (
+        "onex_platform.cli.flow_commands.dlt",
+        "Read, replay and purge the log's dead letters.",
+    ),
     "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
     "pipeline": ("onex_platform.cli.pipeline", "Run the pipeline without Dagster."),
     "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
+from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext
 from onex_platform.ingest import checks, deduplication
@@ -15,12 +17,15 @@ from onex_platform.ingest.cut_counts import hour_counts
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
 from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import TopicState, topic_states
+from onex_platform.ingest.letters import letter_report
+from onex_platform.ingest.letters.letter_summaries import publish_report
 from onex_platform.ingest.observing import noted, recalled, worth_recording
 from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction.compact import PAGES_PER_SWEEP, sweep
 from onex_platform.log.page_log import PageLog
 from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.policy import load_policy
 
 # Of every input topic: what is checked, and what it means.
 _TOPIC_CHECKS = {
@@ -47,15 +52,21 @@ class SweepConfig(dg.Config):
 
 
 def build_definitions(settings: Settings, catalogue: Catalogue) -> dg.Definitions:
-    sweeping, pruning = sweep_replaced_pages, _pruning(catalogue)
+    sweeping, pruning, counting = sweep_replaced_pages, _pruning(catalogue), _counting_job()
     return dg.Definitions(
-        assets=[_event_pages(settings, catalogue)],
-        asset_checks=[log_is_whole, pages_are_sound, _topic_checks(catalogue)],
-        jobs=[sweeping, pruning],
+        assets=[_event_pages(settings, catalogue), dead_letters],
+        asset_checks=[
+            log_is_whole,
+            pages_are_sound,
+            letters_are_looked_after,
+            _topic_checks(catalogue),
+        ],
+        jobs=[sweeping, pruning, counting],
         sensors=[observe_topics],
         schedules=[
             wiring.schedule(sweeping, "40 * * * *"),
             wiring.schedule(pruning, "10 3 * * *"),
+            wiring.schedule(counting, "20 * * * *"),
         ],
     )
 
@@ -126,6 +137,54 @@ def pages_are_sound(
     """A sample of the pages, or all, lie in the store with the checksum that they were given."""
     account = verify_pages(log, config.pages, spark.spark_session)
     return dg.AssetCheckResult(**checks.pages_are_sound(account)._asdict())
+
+
+@dg.asset(
+    key=wiring.DEAD_LETTERS,
+    deps=[wiring.EVENT_PAGES],
+    group_name=wiring.GROUP,
+    owners=wiring.OWNERS,
+    kinds={"postgres"},
+)
+def dead_letters(
+    context: dg.AssetExecutionContext, platform: dg.ResourceParam[PlatformContext]
+) -> dg.MaterializeResult[None]:
+    """Records that could not enter the log: how many wait, and what became of the others.
+
+    They are also published, by context and by topic; a broker that does not take that fails nobody.
+    """
+    counts = _counts(platform)
+    published = 0
+    try:
+        published = publish_report(platform, counts, datetime.now(UTC))
+    except InfraError as error:
+        context.log.warning(f"The report is not published: {error.message}")
+    numbers = letter_report.letter_numbers(counts)
+    return dg.MaterializeResult(metadata={**numbers, "published records": published})
+
+
+@dg.asset_check(asset=wiring.DEAD_LETTERS)
+def letters_are_looked_after(
+    platform: dg.ResourceParam[PlatformContext],
+) -> dg.AssetCheckResult:
+    """No dead letter waits longer than its context's team has promised to look at it."""
+    found = letter_report.report(
+        _counts(platform), platform.catalogue, load_policy(), datetime.now(UTC)
+    )
+    return dg.AssetCheckResult(**letter_report.letters_are_looked_after(found)._asdict())
+
+
+def _counts(platform: PlatformContext) -> list[letter_report.LetterCounts]:
+    with platform.database.transaction() as cursor:
+        return letter_report.count_letters(cursor, platform.domain)
+
+
+def _counting_job() -> Any:
+    return dg.define_asset_job(
+        "count_dead_letters",
+        selection=dg.AssetSelection.assets(wiring.DEAD_LETTERS),
+        description="Count the log's dead letters, and see whether one waits for too long.",
+    )
 
 
 def _topic_checks(catalogue: Catalogue) -> dg.AssetChecksDefinition:

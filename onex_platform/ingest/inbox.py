@@ -1,6 +1,7 @@
-"""Facts of the platform itself that wait for their place in the log: timeouts, operators' acts.
+"""What waits for its place in the log: timeouts, operators' acts, parked records that are replayed.
 
-A fact's id is that of the decision, so whoever submits it twice submits it once.
+A fact's id is that of the decision, so whoever submits it twice submits it once. A replayed record
+has the id that its sender gave it, and says where in Kafka it came from.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from uuid import UUID
 from pydantic_core import to_json
 
 from onex_platform.domain.envelope import parse_payload
-from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.events import EnumEventKind, LogEvent, Provenance
 from onex_platform.domain.identity import EntityKey
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 
@@ -31,16 +32,23 @@ _COLUMNS = {
     "payload": "jsonb",
     "correlation_id": "uuid",
     "cause_id": "uuid",
+    "reported_at": "timestamptz",
+    "topic": "text",
+    "partition": "integer",
+    "offset": "bigint",
 }
+_PLACE = ("topic", "partition", "offset")
+_NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
+_TYPES = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
 # One document for all facts: with arrays of texts instead, whole scans took almost twice as long.
 _SUBMIT = (
-    f"INSERT INTO fact_inbox ({', '.join(_COLUMNS)})"  # noqa: S608
-    f" SELECT {', '.join(_COLUMNS)} FROM jsonb_to_recordset(%s::jsonb) AS fact"
-    f" ({', '.join(f'{name} {kind}' for name, kind in _COLUMNS.items())})"
+    f"INSERT INTO fact_inbox ({_NAMES})"  # noqa: S608
+    f" SELECT {_NAMES} FROM jsonb_to_recordset(%s::jsonb) AS fact"
+    f" ({_TYPES})"
     " ON CONFLICT DO NOTHING"
 )
 _WAITING = (
-    f"SELECT {', '.join(_COLUMNS)} FROM fact_inbox"  # noqa: S608
+    f"SELECT {_NAMES} FROM fact_inbox"  # noqa: S608
     " WHERE domain = %s AND occurred_at < %s ORDER BY occurred_at, event_id LIMIT %s"
 )
 
@@ -83,6 +91,8 @@ def _columns_of(fact: LogEvent) -> dict[str, Any]:
         "kind": fact.kind,
         "payload": fact.payload,
     }
+    source = fact.provenance
+    special |= {name: source and getattr(source, name) for name in _PLACE}
     return special | {name: getattr(fact, name) for name in _COLUMNS if name not in special}
 
 
@@ -90,11 +100,13 @@ def _fact_of(row: Any) -> LogEvent:
     columns = row._asdict()
     kind = EnumEventKind(columns.pop("kind"))
     entity = EntityKey(columns.pop("domain"), columns.pop("entity_id"))
+    place = {name: columns.pop(name) for name in _PLACE}
     return LogEvent(
         position=0,
         kind=kind,
         entity=entity,
         payload=parse_payload(kind, columns.pop("payload")),
-        reported_at=row.occurred_at,
+        reported_at=columns.pop("reported_at") or row.occurred_at,
+        provenance=None if row.topic is None else Provenance(**place),
         **columns,
     )

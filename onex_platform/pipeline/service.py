@@ -19,6 +19,7 @@ from onex_platform.context import PlatformContext
 from onex_platform.deadlines.scan import scan_when_due
 from onex_platform.engines.postgres.leases import LeaseKeeper, draining_lease
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.ingest.letters.letter_topics import publish_letters
 from onex_platform.pipeline.loop import DrainAccount, FixedTerm, Term, drain
 from onex_platform.pipeline.spark_watch import watched_spark
 from onex_platform.pipeline.tenure import Tenure, Terms, held_lease
@@ -26,6 +27,7 @@ from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.fold.reducer import rehearse_fold
 from onex_platform.projections.fold.set_aside import alert_of_set_aside
 from onex_platform.snapshots.publish.relay import OutboxRelay, RelayAccount, open_relay
+from onex_platform.topics.signals import publishing_breakers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 _PUBLISH_SECONDS = 5
 # How soon somebody is told; a broker that does not answer costs a few seconds each time.
 _ALARM_SECONDS = 2
+# Nobody waits for a dead letter.
+_LETTER_SECONDS = 10.0
+_LONGEST_LETTER_SECONDS = 600.0
 
 
 @dataclass(slots=True)
@@ -71,6 +76,7 @@ def work(
 
     pipeline, name = archive.settings.pipeline, draining_lease(archive.domain)
     with (
+        publishing_breakers(archive.settings, archive.platform.catalogue),
         watched_spark(
             spark, pipeline.stall_seconds, lambda: keeper.give_back(name, "stalled")
         ) as watch,
@@ -118,7 +124,12 @@ def serve(
             spark,
             archive,
             term=term or FixedTerm(platform.settings.pipeline, linger_seconds),
-            companions=[_Publisher(relay, account), _Clock(platform, account), alarms],
+            companions=[
+                _Publisher(relay, account),
+                _Clock(platform, account),
+                _Letters(platform, account),
+                alarms,
+            ],
             on_progress=on_progress,
         )
     alarms.tell()  # of what the last fold brought
@@ -191,6 +202,29 @@ class _Alarms:
             alert_of_set_aside(self.platform, datetime.now(UTC))
         except InfraError as error:
             _note(self.account, error)
+
+
+@dataclass(slots=True)
+class _Letters:
+    """Publishes dead letters; a topic that takes none is tried less and less often."""
+
+    platform: PlatformContext
+    account: ServiceAccount
+    _pause: float = _LETTER_SECONDS
+    _next: float = 0.0
+
+    def __call__(self, drained: DrainAccount) -> bool:
+        if time.monotonic() < self._next:
+            return False
+        with drained.timing("letters"):
+            try:
+                published = publish_letters(self.platform, datetime.now(UTC))
+                self._pause = _LETTER_SECONDS
+            except InfraError as error:
+                _note(self.account, error)
+                published, self._pause = 0, min(2 * self._pause, _LONGEST_LETTER_SECONDS)
+        self._next = time.monotonic() + self._pause
+        return bool(published)
 
 
 def _note(account: ServiceAccount, error: InfraError) -> None:

@@ -13,16 +13,14 @@ from onex_platform.base.errors import InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger, redact_value
-from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
+from onex_platform.domain.envelope import ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
-from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
+from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.signals import Signal, send_soon
 
 _KIND = EnumEventKind.ERROR_DETECTED
-_SOURCE = "onex-platform"
-# Whoever raises an alarm has other work to do, and raises it again if it was not heard.
-_PATIENCE_SECONDS = 3.0
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -39,23 +37,19 @@ class Alarm:
 
 
 def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alarm]) -> int:
-    """Publish the failures and wait for the broker; how many it acknowledged.
-
-    A broker that does not answer costs a few seconds, whatever others grant it.
-    """
+    """Publish the failures and wait for the broker, not for long; how many it acknowledged."""
     topic = catalogue.for_kind(_KIND).topic
-    with open_producer(_impatient(settings)) as producer:
-        return produce_all(
-            producer,
-            (
-                KafkaRecord(
-                    topic,
-                    envelope_of(alarm, settings.tenant).model_dump_json().encode(),
-                    str(alarm.correlation_id),
-                )
-                for alarm in alarms
-            ),
-        )
+    return send_soon(
+        settings,
+        (
+            KafkaRecord(
+                topic,
+                envelope_of(alarm, settings.tenant).model_dump_json().encode(),
+                str(alarm.correlation_id),
+            )
+            for alarm in alarms
+        ),
+    )
 
 
 def tell(
@@ -79,32 +73,29 @@ def tell(
         return 0
 
 
-def _impatient(settings: Settings) -> Settings:
-    kafka = settings.kafka
-    limits = {
-        "connect_timeout_seconds": min(kafka.connect_timeout_seconds, _PATIENCE_SECONDS),
-        "request_timeout_seconds": min(kafka.request_timeout_seconds, _PATIENCE_SECONDS),
-        "delivery_timeout_seconds": min(kafka.delivery_timeout_seconds, _PATIENCE_SECONDS),
-    }
-    return settings.model_copy(update={"kafka": kafka.model_copy(update=limits)})
-
-
 def envelope_of(alarm: Alarm, tenant: str) -> ModelEventEnvelope:
-    """The failure as other systems read it; every text has lost its secrets."""
-    payload = ErrorDetectedPayload(
-        error_code=_CAPITAL.sub("_", alarm.error).upper(),
-        severity="error",
-        message=redact_value("message", alarm.message),
-        operation=alarm.operation,
-        context=redact_value("context", dict(alarm.context)),
-    )
-    return ModelEventEnvelope(
+    """The failure as other systems read it."""
+    return signal_of(alarm).envelope(tenant)
+
+
+def signal_of(alarm: Alarm) -> Signal:
+    """The failure as a signal; every text has lost its secrets."""
+    return Signal(
+        kind=_KIND,
+        key=str(alarm.correlation_id),
         event_id=uuid5(alarm.correlation_id, _KIND.event_type),
-        event_type=_KIND.event_type,
-        source=_SOURCE,
         correlation_id=alarm.correlation_id,
-        timestamp=alarm.occurred_at,
-        schema_version=UPCASTERS.current_version(_KIND),
-        tenant=tenant,
-        payload=payload.model_dump(mode="json", exclude_none=True),
+        occurred_at=alarm.occurred_at,
+        payload=ErrorDetectedPayload(
+            error_code=error_code(alarm.error),
+            severity="error",
+            message=redact_value("message", alarm.message),
+            operation=alarm.operation,
+            context=redact_value("context", dict(alarm.context)),
+        ),
     )
+
+
+def error_code(error: str) -> str:
+    """The code of an error's class."""
+    return _CAPITAL.sub("_", error).upper()

@@ -273,9 +273,11 @@ def test_a_failed_run_becomes_an_event_without_secrets(graph: Graph) -> None:
     before = end_positions(graph.settings, [ERRORS])
     run = reaches_for_a_server.execute_in_process(instance=graph.instance, raise_on_error=False)
 
-    told = graph.tick("publish_failures")
-    assert "No run has failed" in graph.tick("publish_failures", cursor=told.cursor).skip_message
-    graph.tick("publish_failures", cursor="lost")
+    told = graph.tick("publish_runs")
+    assert (
+        "No run has begun or ended" in graph.tick("publish_runs", cursor=told.cursor).skip_message
+    )
+    graph.tick("publish_runs", cursor="lost")
     first, again = read_to_end(graph.settings, [ERRORS], before)
     assert first.key() == run.run_id.encode()
     event = json.loads(first.value())
@@ -294,7 +296,7 @@ def test_a_run_that_was_found_dead_becomes_an_event_with_the_reason(graph: Graph
     run = graph.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     before = end_positions(graph.settings, [ERRORS])
     graph.instance.report_run_failed(run, "The run is dead: it has not renewed its lease.")
-    graph.tick("publish_failures")
+    graph.tick("publish_runs")
     [told] = read_to_end(graph.settings, [ERRORS], before)
     assert "not renewed its lease" in json.loads(told.value())["payload"]["message"]
 
@@ -306,9 +308,9 @@ def test_a_failure_that_can_not_be_told_now_is_told_later(graph: Graph) -> None:
     without_broker = Graph(graph.settings.model_copy(update={"kafka": kafka}), graph.instance)
     assert not without_broker.run("drain_registration", raise_on_error=False).success
     with pytest.raises(InfraError):
-        without_broker.tick("publish_failures")
+        without_broker.tick("publish_runs")
     before = end_positions(graph.settings, [ERRORS])
-    graph.tick("publish_failures")
+    graph.tick("publish_runs")
     [event] = read_to_end(graph.settings, [ERRORS], before)
     assert json.loads(event.value())["payload"]["error_code"] == "INFRA_CONNECTION_ERROR"
 

@@ -19,6 +19,7 @@ from onex_platform.ingest import inbox
 from onex_platform.ingest.cuts.consistent_cut import Cut
 from onex_platform.ingest.cuts.staged_rows import drop_staged, take_staged
 from onex_platform.ingest.deduplication import recall
+from onex_platform.ingest.letters.parked_letters import note_entered
 from onex_platform.ingest.offsets import CursorMove, move_consumer_cursors
 from onex_platform.log.page_log import PageLog
 from onex_platform.log.store import StoredPage
@@ -106,6 +107,7 @@ class CommittedCuts:
                 )
             self._move_cursors(cursor, cut)
             self._insert_cut(cursor, cut, account)
+            note_entered(cursor, self._domain, batch_id, inbox_ids)
             take_staged(cursor, batch_id, self._domain, staged)
             inbox.remove(cursor, self._domain, inbox_ids)
 

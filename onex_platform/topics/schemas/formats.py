@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -155,6 +156,12 @@ class AvroSchema(_WrittenInJson):
             avro.io.validate(self.parse(), value, raise_on_error=True)
         except (avro.errors.AvroException, TypeError, AttributeError) as error:
             raise SchemaError(f"$: {error}") from None
+
+    def encode(self, value: Any) -> bytes:
+        """A value as Avro's binary form, without the schema."""
+        encoded = BytesIO()
+        avro.io.DatumWriter(self.parse()).write(value, avro.io.BinaryEncoder(encoded))
+        return encoded.getvalue()
 
     def fields(self) -> Iterator[SchemaField]:
         yield from _avro_fields(self.document, "")

@@ -93,7 +93,8 @@ def test_a_sample_that_its_schema_refuses_is_told_with_file_path_and_reason(tmp_
     folder = "node/evt/heartbeat-published/v1"
     files: dict[str, str | bytes] = {
         path.relative_to(root).as_posix(): path.read_bytes()
-        for path in (root / folder).rglob("*")
+        for part in (folder, "node/dlt/heartbeat-published/v1")
+        for path in (root / part).rglob("*")
         if path.is_file()
     }
     sample = json.loads(files[f"{folder}/samples/typical.json"])
