@@ -27,9 +27,8 @@ from onex_platform.domain.intake import IntakeRules, Parked, admit
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest import inbox
 from onex_platform.ingest.admission.fast_path import InputTopic
-from onex_platform.ingest.archive import intake_rules
 from onex_platform.ingest.deduplication import recall
-from onex_platform.ingest.inputs import input_topics
+from onex_platform.ingest.inputs import input_topics, intake_rules
 from onex_platform.ingest.letters.parked_letters import (
     EnumLetterState,
     Letter,
