@@ -33,6 +33,7 @@ from onex_platform.ingest.inbox import waiting
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
+from onex_platform.migration.phase_table import phases
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
 
 if TYPE_CHECKING:
@@ -187,6 +188,8 @@ def open_archive(
         log.begin()
         cuts = CommittedCuts(log)
         cuts.begin()
+        with database.transaction() as cursor:
+            catalogue = catalogue.at(phases(cursor))
         cut_sizer = CutSizer(settings.pages.cut_events)
         yield PageArchive(settings, catalogue, log, cuts, kafka, cut_sizer)
 

@@ -16,8 +16,9 @@ from onex_platform.base.telemetry import get_logger, redact_value
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
-from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
+from onex_platform.engines.kafka.clients import open_producer, produce_all
 from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.outlets import to_records
 
 _KIND = EnumEventKind.ERROR_DETECTED
 _SOURCE = "onex-platform"
@@ -43,19 +44,21 @@ def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alar
 
     A broker that does not answer costs a few seconds, whatever others grant it.
     """
-    topic = catalogue.for_kind(_KIND).topic
+    outlets = catalogue.outlets(_KIND)
     with open_producer(_impatient(settings)) as producer:
-        return produce_all(
+        sent = produce_all(
             producer,
             (
-                KafkaRecord(
-                    topic,
-                    envelope_of(alarm, settings.tenant).model_dump_json().encode(),
+                record
+                for alarm in alarms
+                for record in to_records(
+                    outlets,
+                    envelope_of(alarm, settings.tenant).model_dump_json(),
                     str(alarm.correlation_id),
                 )
-                for alarm in alarms
             ),
         )
+    return sent // len(outlets)
 
 
 def tell(
