@@ -97,6 +97,15 @@ def schemas(
         yield attached.schemas
 
 
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory, short_lived_java: None) -> Iterator[Settings]:
+    """The administrator's settings of a broker that asks everybody for a name and for rights."""
+    folder = tmp_path_factory.mktemp("secured")
+    settings = embedded_settings(folder, kafka_security="sasl")
+    with stack.running(settings, services=["kafka"]) as attached:
+        yield attached
+
+
 @pytest.fixture
 def kafka_settings(stack_settings: Settings) -> Settings:
     """The shared broker; a test creates topics with names of its own."""

@@ -15,6 +15,7 @@ COMMANDS = {
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
     "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
+    "migrate": ("onex_platform.cli.migrate", "Move topics to other names and versions."),
     "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
     "pipeline": ("onex_platform.cli.pipeline", "Run the pipeline without Dagster."),
     "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),

@@ -1,24 +1,10 @@
-"""A real broker with an authoriser, shared by the tests of this station."""
+"""A policy with tenants beside the platform's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from onex_platform import stack
-from onex_platform.base.settings import Settings
 from onex_platform.topics.policy import Access, Policy, load_policy
-from onex_platform_tests.support.stacks import embedded_settings
-
-
-@pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """The administrator's settings of a broker that asks everybody for a name and for rights."""
-    folder = tmp_path_factory.mktemp("secured")
-    settings = embedded_settings(folder, kafka_security="sasl")
-    with stack.running(settings, services=["kafka"]) as attached:
-        yield attached
 
 
 @pytest.fixture(scope="session")
