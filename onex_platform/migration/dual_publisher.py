@@ -18,8 +18,7 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import KafkaProducer, open_producer
 from onex_platform.engines.kafka.sender import send_each
-from onex_platform.topics.catalogue import Catalogue
-from onex_platform.topics.outlets import Outlet, to_records
+from onex_platform.topics.catalogue import Catalogue, Outlet, to_records
 
 Event = tuple[bytes, str]  # the envelope and the record's key
 

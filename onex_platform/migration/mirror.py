@@ -41,8 +41,8 @@ from onex_platform.engines.kafka.group_offsets import end_offsets, first_offsets
 from onex_platform.engines.postgres.database import Database
 from onex_platform.migration import phase_table
 from onex_platform.migration.event_ids import EVENT_ID, Headers, event_id_of, has_own_id
+from onex_platform.topics.catalogue import ALSO_ON
 from onex_platform.topics.migration_intent import Lift
-from onex_platform.topics.outlets import ALSO_ON
 
 _BATCH = 2000
 _QUEUE_WAIT_SECONDS = 0.5

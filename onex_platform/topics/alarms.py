@@ -17,8 +17,7 @@ from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
 from onex_platform.engines.kafka.clients import open_producer, produce_all
-from onex_platform.topics.catalogue import Catalogue
-from onex_platform.topics.outlets import to_records
+from onex_platform.topics.catalogue import Catalogue, to_records
 
 _KIND = EnumEventKind.ERROR_DETECTED
 _SOURCE = "onex-platform"

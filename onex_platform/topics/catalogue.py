@@ -6,8 +6,9 @@ Code asks it by event kind, by domain or by role, so that no topic name is spell
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -15,28 +16,70 @@ from pathlib import Path
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.disagreements import disagreements
 from onex_platform.topics.grammar import EnumTopicDialect, OnexName
 from onex_platform.topics.migration_intent import (
     MIGRATION_FILE,
     EnumMigrationPhase,
+    Lift,
     MigrationIntent,
     intent_defects,
     read_intent,
 )
-from onex_platform.topics.outlets import Outlet
 from onex_platform.topics.policy import read_policy
 from onex_platform.topics.reading import contract_files, read_contract
 
 __all__ = [
+    "ALSO_ON",
     "Catalogue",
     "Outlet",
     "TopicContract",
     "load_catalogue",
     "load_whole_catalogue",
     "require_ledger_beyond_retention",
+    "to_records",
 ]
+
+
+# On each record of an event that goes to several topics: the others, which its producer writes
+# itself. A mirror leaves it time to.
+ALSO_ON = "x-also-on"
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """A topic that an event is published to, and what its value goes through on the way."""
+
+    contract: TopicContract
+    lifts: tuple[Lift, ...] = ()
+
+    @property
+    def topic(self) -> str:
+        return self.contract.topic
+
+    def value(self, value: str | bytes) -> bytes:
+        """The event's value as the topic's readers expect it."""
+        content = value.encode() if isinstance(value, str) else value
+        for lift in self.lifts:
+            content = lift.apply(content)
+        return content
+
+
+def to_records(
+    outlets: Sequence[Outlet],
+    envelope: str | bytes,
+    key: str,
+    headers: Sequence[tuple[str, str]] = (),
+) -> list[KafkaRecord]:
+    """One event as a record of each topic that it is published to; each names the others."""
+    records = []
+    for here in outlets:
+        others = ",".join(other.topic for other in outlets if other is not here)
+        marked = [*headers, (ALSO_ON, others)] if others else headers
+        records.append(KafkaRecord(here.topic, here.value(envelope), key, marked))
+    return records
 
 
 class Catalogue:

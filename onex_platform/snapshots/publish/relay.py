@@ -42,8 +42,7 @@ from onex_platform.snapshots.publish.held_events import alert_of_held
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
 from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.topics.catalogue import Catalogue
-from onex_platform.topics.outlets import to_records
+from onex_platform.topics.catalogue import Catalogue, to_records
 
 # Nodes with an event that Kafka refuses: the first such entry, and why.
 Refused = dict[UUID, tuple[Any, str]]
