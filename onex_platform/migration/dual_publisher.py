@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from onex_platform.base.errors import ConfigurationError, InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.clients import KafkaProducer, open_producer
+from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.engines.kafka.sender import send_each
 from onex_platform.topics.catalogue import Catalogue, Outlet, to_records
 
@@ -43,7 +43,7 @@ class DualPublisher:
         pairs = [to_records(self._outlets, envelope, key, headers) for envelope, key in events]
         for records in zip(*pairs, strict=True):
             with effect("migration.dual_send"):
-                refused = send_each(self._producer, records)
+                refused = send_each(self._producer, [KafkaRecord(*record) for record in records])
             for place, reason in refused.items():
                 raise InfraError(
                     f"{records[place].topic} refused the event with the key "

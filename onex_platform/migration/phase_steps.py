@@ -129,13 +129,14 @@ class PhaseSteps:
             phase_table.end_change(cursor, self._source, phase)
 
     def _needed_from(self) -> Positions:
-        """Where the slowest group of the source is; where no group is, what is past is past."""
+        """Where the slowest group of the source is; without groups, what is past is past."""
         with open_admin(self.settings) as admin:
             needed, first = end_offsets(admin, self._source), first_offsets(admin, self._source)
             for group in self.move.intent.groups:
-                for place, offset in committed(admin, group, self._source).items():
-                    needed[place] = min(needed[place], offset)
-        return {place: max(offset, first[place]) for place, offset in needed.items()}
+                position = committed(admin, group, self._source)
+                for place, oldest in first.items():
+                    needed[place] = min(needed[place], max(position.get(place, 0), oldest))
+        return needed
 
     def _begin_mirror(self, route: Route, start: Positions) -> None:
         """Set the mirror to its beginning, unless it has begun."""

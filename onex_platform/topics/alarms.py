@@ -16,7 +16,7 @@ from onex_platform.base.telemetry import get_logger, redact_value
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
-from onex_platform.engines.kafka.clients import open_producer, produce_all
+from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
 from onex_platform.topics.catalogue import Catalogue, to_records
 
 _KIND = EnumEventKind.ERROR_DETECTED
@@ -48,7 +48,7 @@ def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alar
         sent = produce_all(
             producer,
             (
-                record
+                KafkaRecord(*record)
                 for alarm in alarms
                 for record in to_records(
                     outlets,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.disagreements import disagreements
 from onex_platform.topics.grammar import EnumTopicDialect, OnexName
@@ -67,18 +67,27 @@ class Outlet:
         return content
 
 
+class Outgoing(NamedTuple):
+    """A record that is to be sent; whoever sends it knows Kafka's client."""
+
+    topic: str
+    value: bytes
+    key: str
+    headers: Sequence[tuple[str, str]]
+
+
 def to_records(
     outlets: Sequence[Outlet],
     envelope: str | bytes,
     key: str,
     headers: Sequence[tuple[str, str]] = (),
-) -> list[KafkaRecord]:
+) -> list[Outgoing]:
     """One event as a record of each topic that it is published to; each names the others."""
     records = []
     for here in outlets:
         others = ",".join(other.topic for other in outlets if other is not here)
         marked = [*headers, (ALSO_ON, others)] if others else headers
-        records.append(KafkaRecord(here.topic, here.value(envelope), key, marked))
+        records.append(Outgoing(here.topic, here.value(envelope), key, marked))
     return records
 
 

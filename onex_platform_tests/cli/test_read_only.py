@@ -37,6 +37,7 @@ COMMANDS = (
     "deadlines status",
     "deadlines holds --all",
     "deadlines audit",
+    "migrate status",
     "pages stats",
     "pages compact --dry-run",
     "pages sweep --dry-run",

@@ -34,20 +34,20 @@ def _to_move(moving: MovingTopic) -> None:
     """Both sides agree, and groups may go."""
     assert moving.advance() is Phase.DUAL
     assert eventually(lambda: _mirrored(moving))
-    assert moving.advance(_PLAIN) is Phase.MOVE
+    assert moving.advance() is Phase.MOVE
 
 
 def _to_freeze(moving: MovingTopic) -> None:
     old, new = moving.groups
     _to_move(moving)
-    unread = moving.migrator.handover(moving.source, old).unread
-    if unread:
-        moving.read(new, moving.target, unread)
+    plan = moving.migrator.handover(moving.source, old)
+    moving.read(new, moving.target, plan.unread + plan.repeated)
     assert eventually(lambda: _mirrored(moving))
     assert moving.advance(_PLAIN) is Phase.FREEZE
 
 
 def test_a_move_under_load_loses_nothing_and_repeats_nothing(moving: MovingTopic) -> None:
+    moving = moving.settling(3)
     old, new = moving.groups
     first = moving.write(moving.source, 50)
     seen = moving.read(old, moving.source, 20)
@@ -55,7 +55,7 @@ def test_a_move_under_load_loses_nothing_and_repeats_nothing(moving: MovingTopic
         assert moving.advance() is Phase.DUAL
         moving.write_both(20)
         assert eventually(lambda: _mirrored(moving))
-        assert moving.advance(_PLAIN) is Phase.MOVE
+        assert moving.advance() is Phase.MOVE
         seen += moving.read(old, moving.source, 30)
     moving.migrator.mirror(moving.source)
     plan = moving.migrator.handover(moving.source, old)
@@ -68,22 +68,22 @@ def test_a_move_under_load_loses_nothing_and_repeats_nothing(moving: MovingTopic
     assert eventually(lambda: moving.unmet() == {})
     assert moving.advance(_PLAIN) is Phase.FREEZE
     assert moving.advance(replace(FORCED, deletes=moving.source)) is Phase.RETIRED
-    assert _topics(moving) == {moving.target}
+    assert eventually(lambda: _topics(moving) == {moving.target})
 
 
 def _require_same_order(moving: MovingTopic) -> None:
     """What the target has of a key is what the source has of it, from some event on."""
     after = moving.orders(moving.target)
     for key, ids in moving.orders(moving.source).items():
-        assert ids[len(ids) - len(after[key]) :] == after[key]
+        copied = after.get(key, [])
+        assert ids[len(ids) - len(copied) :] == copied
 
 
 def test_values_are_lifted_and_nothing_else_changes(version: MovingTopic) -> None:
     ids = version.write(version.source, 10)
-    version.read(version.groups[0], version.source, 1)
+    done = version.read(version.groups[0], version.source, 1)
     version.advance()
-    left = ids[1:]
-    assert set(version.ids(version.target)) >= set(left)
+    assert set(version.ids(version.target)) >= set(ids) - set(done)
     for payload in version.payloads(version.target):
         assert payload["health"] == "good"
         assert payload["unit"] == "s"
@@ -111,7 +111,7 @@ def test_a_missing_and_a_doubled_event_are_named_before_a_phase_is_left(
 def test_too_early_is_answered_with_every_unmet_condition(moving: MovingTopic) -> None:
     moving.advance()
     moving.advance()
-    old, _new = moving.groups
+    old, _ = moving.groups
     with pytest.raises(ConfigurationError) as refusal:
         moving.advance(_PLAIN)
     assert f"groups that are not handed over: 1, needed 0 ({old})" in refusal.value.message
@@ -151,7 +151,7 @@ def test_what_the_log_has_not_read_is_not_deleted(version: MovingTopic) -> None:
 
 def test_back_from_the_first_phase_an_empty_target_goes(version: MovingTopic) -> None:
     assert version.rollback() is Phase.ASSESS
-    assert _topics(version) == {version.source}
+    assert eventually(lambda: _topics(version) == {version.source})
     assert "differences of the target from its contract" in version.unmet()
 
 
@@ -184,8 +184,7 @@ def test_back_from_move_each_group_goes_on_where_its_successor_stopped(
     assert moving.rollback() is Phase.DUAL
     with pytest.raises(ConfigurationError, match="in the phase move"):
         moving.migrator.plan_handover(moving.source, old)
-    left = len(ids) - len(set(seen))
-    seen += moving.read(old, moving.source, left)
+    seen += moving.read_all(old, moving.source, set(ids) - set(seen))
     assert set(seen) == set(ids)
 
 

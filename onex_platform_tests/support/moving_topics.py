@@ -6,9 +6,10 @@ import json
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -37,9 +38,7 @@ BACK = {"rename": {"health": "mood"}, "drop": ["unit"], "schema_version": 1}
 
 
 def intent(to: str, **fields: Any) -> MigrationIntent:
-    return MigrationIntent.model_validate(
-        {"to": to, "window": "PT0.2S", "settle": "PT0.1S"} | fields
-    )
+    return MigrationIntent.model_validate({"to": to, "window": "PT1H", "settle": "PT0.1S"} | fields)
 
 
 def name_pair(kind: str) -> tuple[Catalogue, str, str]:
@@ -71,6 +70,11 @@ class MovingTopic:
     def intent(self) -> MigrationIntent:
         return self.catalogue.intents[self.source]
 
+    def settling(self, seconds: float) -> MovingTopic:
+        """The same move, with more time for events on their way."""
+        slower = self.intent.model_copy(update={"settle": timedelta(seconds=seconds)})
+        return replace(self, catalogue=Catalogue(list(self.catalogue), {self.source: slower}))
+
     @property
     def groups(self) -> tuple[str, str]:
         [pair] = self.intent.groups.items()
@@ -81,7 +85,7 @@ class MovingTopic:
         return Migrator(self.settings, self.database, self.catalogue, self._archived)
 
     def _archived(self, topic: str) -> Mapping[int, int]:
-        return self.archived.get(topic, defaultdict(lambda: 2**62))
+        return self.archived.get(topic, dict.fromkeys(range(3), 2**62))
 
     def advance(self, order: Order = FORCED) -> EnumMigrationPhase:
         return self.migrator.advance(self.source, order)
@@ -90,9 +94,10 @@ class MovingTopic:
         return self.migrator.rollback(self.source, Order("tests", "as a test"))
 
     def unmet(self) -> dict[str, tuple[str, ...]]:
-        """The conditions that do not hold, and whom they name."""
+        """The conditions that do not hold, and whom they name; nobody waits for the window."""
         found = self.migrator.status(self.source).conditions
-        return {condition.name: condition.named for condition in found if not condition.holds}
+        unmet = {condition.name: condition.named for condition in found if not condition.holds}
+        return {name: named for name, named in unmet.items() if name != "window"}
 
     def event(self, key: str, number: int) -> bytes:
         document = {
@@ -118,14 +123,24 @@ class MovingTopic:
 
     def read(self, group: str, topic: str, count: int) -> list[str]:
         """Let a group's consumer handle so many records, commit and leave; the events' ids."""
+        return self._read_while(group, topic, lambda seen: len(seen) < count)
+
+    def read_all(self, group: str, topic: str, wanted: set[str]) -> list[str]:
+        """Let a group's consumer go on until it has handled these events; all that it handled."""
+        return self._read_while(group, topic, lambda seen: not wanted <= set(seen))
+
+    def _read_while(
+        self, group: str, topic: str, goes_on: Callable[[list[str]], bool]
+    ) -> list[str]:
         seen: list[str] = []
         with open_consumer(self.settings, group, **{"session.timeout.ms": 6000}) as consumer:
             consumer.subscribe([topic])
-            while len(seen) < count:
+            while goes_on(seen):
                 message = consumer.poll(0.5)
                 if message is not None and message.error() is None:
                     seen.append(id_of(message))
-            consumer.commit(asynchronous=False)
+            if seen:
+                consumer.commit(asynchronous=False)
         return seen
 
     def ids(self, topic: str) -> list[str]:
@@ -156,8 +171,7 @@ def moving_topic(settings: Settings, kind: str) -> Iterator[MovingTopic]:
 
 
 class Load:
-    """Producers that go on writing while a test changes phases: one that knows the source only,
-    one that writes both, one that knows the target only."""
+    """A producer that knows the source only, and goes on writing while a test changes phases."""
 
     def __init__(self, moving: MovingTopic) -> None:
         self._moving = moving
@@ -174,12 +188,11 @@ class Load:
         self._thread.join()
 
     def _run(self) -> None:
-        moving = self._moving
-        with open_producer(moving.settings) as producer:
-            number = 0
+        number = 0
+        with open_producer(self._moving.settings) as producer:
             while not self._stop.wait(0.005):
-                value = moving.event(f"node-{number % 7}", number)
                 key = f"node-{number % 7}"
-                produce_all(producer, [KafkaRecord(moving.source, value, key)])
+                value = self._moving.event(key, number)
+                produce_all(producer, [KafkaRecord(self._moving.source, value, key)])
                 self.sent.append(json.loads(value)["event_id"])
                 number += 1

@@ -256,7 +256,8 @@ class OutboxRelay:
         cloudy = self.settings.snapshots.cloud_events
         headers = attributes(entry.envelope, key) if cloudy else []
         outlets = self._published.outlets(EnumEventKind(entry.event_kind))
-        return to_records(outlets, entry.envelope, key, headers)
+        made = to_records(outlets, entry.envelope, key, headers)
+        return [KafkaRecord(*record) for record in made]
 
 
 def _is_before(entry: Any, refused: Refused) -> bool:
