@@ -74,7 +74,7 @@ class Observer:
         return Evidence(
             now=now,
             entered_at=state.entered_at,
-            window=move.intent.window,
+            lasts=max(move.intent.lasts, move.intent.window),
             retention=move.source.retention or move.intent.window,
             lag_records=move.intent.lag_records,
             **about,
@@ -97,10 +97,9 @@ class Observer:
         intent = move.intent
         frozen = state.phase is EnumMigrationPhase.FREEZE
         since = state.dual_since or now
-        if not frozen:
-            since = max(since, now - intent.window)
-        if move.retention is not None:
-            since = max(since, now - move.retention)
+        span = move.retention if frozen else intent.window
+        if span is not None:
+            since = max(since, now - span)
         since_ms, until_ms = _ms(since), _ms(now if frozen else now - intent.settle)
         source, target = (
             self._seen(contract.topic, since - intent.settle)

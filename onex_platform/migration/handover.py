@@ -138,9 +138,7 @@ def _plan_since(
         ends = end_offsets(admin, following.topic)
     # An id that is there twice, once before and once behind the old group's place, is not done.
     done = {
-        id_of(message)
-        for message in read_to_end(settings, [leaving.topic], before, dict(stopped))
-        if cast("int", message.offset()) < stopped[place_of(message)]
+        id_of(message) for message in read_to_end(settings, [leaving.topic], before, dict(stopped))
     } - set(unread)
     records = [
         Record(place_of(message), cast("int", message.offset()), id_of(message))

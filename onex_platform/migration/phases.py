@@ -36,7 +36,7 @@ class Evidence:
 
     now: datetime
     entered_at: datetime | None = None
-    window: timedelta = timedelta()
+    lasts: timedelta = timedelta()
     retention: timedelta = timedelta()
     drift: tuple[str, ...] = ()
     missing_rights: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ def _sides(evidence: Evidence) -> Iterator[Condition]:
 
 
 def _dual(evidence: Evidence) -> Iterator[Condition]:
-    yield _lasted("window", evidence.elapsed, evidence.window)
+    yield _lasted("time in dual", evidence.elapsed, evidence.lasts)
     yield from _sides(evidence)
 
 

@@ -25,6 +25,7 @@ from onex_platform.topics.grammar import LegacyName, OnexName
 
 MIGRATION_FILE = "migration.yaml"
 _SETTLE = timedelta(seconds=10)
+_WEEK = timedelta(days=7)  # specification 002
 _SUCCESSOR = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*-onex-v(?P<version>[1-9][0-9]*)")
 
 
@@ -111,7 +112,8 @@ class MigrationIntent(Part):
     """Where a topic's events move to, and what must be seen before each step."""
 
     to: str
-    window: Duration  # for so long both sides must agree before readers move
+    window: Duration  # in the last so long both sides must agree before readers move
+    lasts: Duration = _WEEK  # the least time in which both are written
     settle: Duration = _SETTLE  # what is younger may still be on its way to the other side
     # `both`: each side has what the other has; `target`: newcomers write the target alone.
     complete: Literal["both", "target"] = "both"
@@ -161,6 +163,13 @@ def intent_defects(
         return
     if source.key != target.key:
         yield FieldDefect(("to",), f"to={intent.to!r}: its key is {target.key}, not {source.key}")
+    for contract in (source, target):
+        if contract.retention is not None and contract.retention < intent.window:
+            yield FieldDefect(
+                ("window",),
+                f"window={intent.window}: {contract.topic} keeps records for {contract.retention}, "
+                "and what has gone can't be compared",
+            )
     for field in ("lift", "back"):
         if (intent.lift is None) != (intent.back is None) and getattr(intent, field) is None:
             yield FieldDefect((field,), f"{field} is missing: a lift needs its way back")

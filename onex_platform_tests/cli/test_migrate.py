@@ -31,11 +31,11 @@ def test_an_operator_sees_conditions_goes_on_and_back(store_settings: Settings) 
     assert onex(store_settings, "advance", REQUESTS).stdout == f"{REQUESTS} is in dual now.\n"
     shown = onex(store_settings, "status", REQUESTS).stdout
     assert f"{REQUESTS} → {load_catalogue().intents[REQUESTS].to}: dual since" in shown
-    assert "unmet  window: " in shown
+    assert "unmet  time in dual: " in shown
     assert ", needed 604800 s" in shown
     early = onex(store_settings, "advance", REQUESTS)
     assert isinstance(early.exception, ConfigurationError)
-    assert "can't leave dual yet: unmet  window: " in early.exception.message
+    assert "can't leave dual yet: unmet  time in dual: " in early.exception.message
     assert onex(store_settings, "mirror", REQUESTS, "--once").stdout.startswith("0 copied")
 
     silent = onex(store_settings, "rollback", REQUESTS)

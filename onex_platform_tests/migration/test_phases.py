@@ -30,7 +30,7 @@ _EVIDENCE = st.builds(
     Evidence,
     now=st.just(_NOW),
     entered_at=_SPANS.map(lambda span: _NOW - span),
-    window=_SPANS,
+    lasts=_SPANS,
     retention=_SPANS,
     drift=_NAMES,
     missing_rights=_NAMES,
@@ -68,7 +68,7 @@ def _is_ready(phase: Phase, seen: Evidence) -> bool:
     """Whether nothing else is in the way either."""
     elapsed = seen.elapsed
     return {
-        Phase.DUAL: elapsed >= seen.window and not seen.sides.doubled,
+        Phase.DUAL: elapsed >= seen.lasts and not seen.sides.doubled,
         Phase.MOVE: not seen.sides.doubled,
         Phase.FREEZE: elapsed >= seen.retention and seen.can_be_written is False,
     }.get(phase, True)

@@ -94,10 +94,10 @@ class MovingTopic:
         return self.migrator.rollback(self.source, Order("tests", "as a test"))
 
     def unmet(self) -> dict[str, tuple[str, ...]]:
-        """The conditions that do not hold, and whom they name; nobody waits for the window."""
+        """The conditions that do not hold, and whom they name; nobody waits for a week."""
         found = self.migrator.status(self.source).conditions
         unmet = {condition.name: condition.named for condition in found if not condition.holds}
-        return {name: named for name, named in unmet.items() if name != "window"}
+        return {name: named for name, named in unmet.items() if name != "time in dual"}
 
     def event(self, key: str, number: int) -> bytes:
         document = {

@@ -71,6 +71,7 @@ def test_legacy_nodes_hear_introspection_requests_once_their_move_has_begun() ->
         (_V2, {"to": _V1}, "to a later version"),
         (_OLD, {"to": _V2}, "a legacy name moves to its twin"),
         (_V1, {"to": _V2, "lift": LIFT}, "back is missing"),
+        (_V1, {"to": _V2, "window": "PT2H"}, "keeps records for 1:00:00"),
         (_V1, {"to": _V2, "groups": {"a": "a-v2"}}, "called <service>-onex-v2"),
         (_V1, {"to": _V2, "groups": {"a": "a-onex-v1"}}, "called <service>-onex-v2"),
         (_V1, {"to": _V2, "groups": {"a": "a-onex-v2"}, "left_behind": ["a"]}, "has a successor"),

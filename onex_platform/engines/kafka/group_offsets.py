@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from confluent_kafka.admin import OffsetSpec
 
 from onex_platform.engines.kafka.clients import KafkaAdmin, Positions, translated
@@ -68,7 +74,7 @@ def first_offsets(admin: KafkaAdmin, topic: str) -> Positions:
 
 
 def end_offsets(admin: KafkaAdmin, topic: str) -> Positions:
-    """Where each partition ends now."""
+    """Where each partition ends now: before the first transaction that is open."""
     return _listed(admin, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
@@ -78,7 +84,9 @@ def _listed(admin: KafkaAdmin, topic: str, spec: OffsetSpec) -> Positions:
         if described.error is not None:
             raise KafkaException(described.error)
         places = [TopicPartition(topic, partition) for partition in described.partitions]
-        answers = admin.list_offsets(dict.fromkeys(places, spec))
+        answers = admin.list_offsets(
+            dict.fromkeys(places, spec), isolation_level=IsolationLevel.READ_COMMITTED
+        )
         return {
             (place.topic, place.partition): answer.result(timeout=_patience(admin)).offset
             for place, answer in answers.items()

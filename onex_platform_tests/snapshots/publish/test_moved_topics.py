@@ -20,6 +20,7 @@ from onex_platform.migration.phase_table import (
 from onex_platform.topics.alarms import Alarm, raise_alarms
 from onex_platform.topics.catalogue import ALSO_ON, Catalogue
 from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
+from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.contracts import with_own_topics
 from onex_platform_tests.support.events import event, number_id
 from onex_platform_tests.support.moving_topics import intent
@@ -67,6 +68,7 @@ def test_an_alarm_goes_to_both_versions_while_its_topic_moves(registry: Registry
     target = source.model_copy(update={"topic": f"{source.topic}1"})
     moved = Catalogue([*own, target], {source.topic: intent(target.topic)})
     moved = moved.at({source.topic: Phase.DUAL})
+    create_topics(registry.settings, Catalogue([source, target]))
     alarm = Alarm(
         correlation_id=number_id(1),
         error="InfraError",
