@@ -105,6 +105,7 @@ class _Known:
 
     settings: Settings
     topic: str
+    since: datetime
     reached: Positions
     ids: set[str] = field(default_factory=set)
 
@@ -191,12 +192,14 @@ class _Pass:
         self._positions |= passed
 
     def _refreshed(self, batch: list[Message]) -> _Known:
-        if self._known is None:
-            oldest = datetime.fromtimestamp(min(m.timestamp()[1] for m in batch) / 1000, UTC)
-            since = max(oldest - self._route.settle, datetime.fromtimestamp(0, UTC))
+        """What the destination has, from before the oldest record of the batch on: partitions are
+        read one after the other, and a later one may begin earlier."""
+        oldest = datetime.fromtimestamp(min(m.timestamp()[1] for m in batch) / 1000, UTC)
+        since = max(oldest - self._route.settle, datetime.fromtimestamp(0, UTC))
+        if self._known is None or since < self._known.since:
             with open_admin(self._settings) as admin:
                 reached = offsets_at(admin, self._route.destination, since)
-            self._known = _Known(self._settings, self._route.destination, reached)
+            self._known = _Known(self._settings, self._route.destination, since, reached)
         self._known.refresh()
         return self._known
 
