@@ -19,6 +19,10 @@ COMMANDS = {
         "onex_platform.cli.flow_commands.dlt",
         "Read, replay and purge the log's dead letters.",
     ),
+    "migrate": (
+        "onex_platform.cli.flow_commands.migrate",
+        "Move topics to other names and versions.",
+    ),
     "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
     "pipeline": ("onex_platform.cli.pipeline", "Run the pipeline without Dagster."),
     "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),

@@ -33,6 +33,7 @@ from onex_platform.ingest.inputs import input_ids, input_topics, intake_rules, n
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
+from onex_platform.migration.phase_table import phases
 from onex_platform.topics.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -64,8 +65,11 @@ class PageArchive:
 
     @classmethod
     def of(cls, platform: PlatformContext) -> PageArchive:
-        """The platform's archive; its log is begun, if that was not done before."""
+        """The platform's archive, its topics moved as far as their phases say; its log is begun,
+        if that was not done before."""
         log = registration_log(platform)
+        with platform.database.transaction() as cursor:
+            platform = replace(platform, catalogue=platform.catalogue.at(phases(cursor)))
         return cls(platform, log, CommittedCuts(log), CutSizer(platform.settings.pages.cut_events))
 
     @property

@@ -16,9 +16,8 @@ from onex_platform.base.telemetry import get_logger, redact_value
 from onex_platform.domain.envelope import ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
-from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.topics.catalogue import Catalogue
-from onex_platform.topics.signals import Signal, send_soon
+from onex_platform.topics.signals import Signal, send_signals
 
 _KIND = EnumEventKind.ERROR_DETECTED
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -38,18 +37,7 @@ class Alarm:
 
 def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alarm]) -> int:
     """Publish the failures and wait for the broker, not for long; how many it acknowledged."""
-    topic = catalogue.for_kind(_KIND).topic
-    return send_soon(
-        settings,
-        (
-            KafkaRecord(
-                topic,
-                envelope_of(alarm, settings.tenant).model_dump_json().encode(),
-                str(alarm.correlation_id),
-            )
-            for alarm in alarms
-        ),
-    )
+    return send_signals(settings, catalogue, [signal_of(alarm) for alarm in alarms])
 
 
 def tell(

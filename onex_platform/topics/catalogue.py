@@ -6,10 +6,13 @@ Code asks it by event kind, by domain or by role, so that no topic name is spell
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
@@ -17,29 +20,102 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.disagreements import disagreements
 from onex_platform.topics.grammar import EnumTopicDialect, OnexName
+from onex_platform.topics.migration_intent import (
+    MIGRATION_FILE,
+    EnumMigrationPhase,
+    Lift,
+    MigrationIntent,
+    intent_defects,
+    read_intent,
+)
 from onex_platform.topics.policy import read_policy
 from onex_platform.topics.reading import contract_files, read_contract
 
 __all__ = [
+    "ALSO_ON",
     "Catalogue",
+    "Outlet",
     "TopicContract",
     "load_catalogue",
     "load_whole_catalogue",
     "require_ledger_beyond_retention",
+    "to_records",
 ]
 
 
-class Catalogue:
-    """The contracts, checked against each other once, when the catalogue is made."""
+# On each record of an event that goes to several topics: the others, which its producer writes
+# itself. A mirror leaves it time to.
+ALSO_ON = "x-also-on"
 
-    def __init__(self, contracts: Iterable[TopicContract]) -> None:
+
+@dataclass(frozen=True)
+class Outlet:
+    """A topic that an event is published to, and what its value goes through on the way."""
+
+    contract: TopicContract
+    lifts: tuple[Lift, ...] = ()
+
+    @property
+    def topic(self) -> str:
+        return self.contract.topic
+
+    def value(self, value: str | bytes) -> bytes:
+        """The event's value as the topic's readers expect it."""
+        content = value.encode() if isinstance(value, str) else value
+        for lift in self.lifts:
+            content = lift.apply(content)
+        return content
+
+
+class Outgoing(NamedTuple):
+    """A record that is to be sent; whoever sends it knows Kafka's client."""
+
+    topic: str
+    value: bytes
+    key: str
+    headers: Sequence[tuple[str, str]]
+
+
+def to_records(
+    outlets: Sequence[Outlet],
+    envelope: str | bytes,
+    key: str,
+    headers: Sequence[tuple[str, str]] = (),
+) -> list[Outgoing]:
+    """One event as a record of each topic that it is published to; each names the others."""
+    records = []
+    for here in outlets:
+        others = ",".join(other.topic for other in outlets if other is not here)
+        marked = [*headers, (ALSO_ON, others)] if others else headers
+        records.append(Outgoing(here.topic, here.value(envelope), key, marked))
+    return records
+
+
+class Catalogue:
+    """The contracts, checked against each other once, when the catalogue is made.
+
+    `intents` are moves of topics, by the topic that is left. Without phases (`at`) none has begun.
+    """
+
+    def __init__(
+        self,
+        contracts: Iterable[TopicContract],
+        intents: Mapping[str, MigrationIntent] | None = None,
+    ) -> None:
         self._contracts = tuple(sorted(contracts, key=lambda contract: contract.topic))
         self._by_name = {contract.topic: contract for contract in self._contracts}
         for found in disagreements(self._contracts):
             raise ConfigurationError(f"{found.message}.", hint=found.hint)
-        self._newest = {
+        self.intents = {name: i for name, i in (intents or {}).items() if name in self._by_name}
+        for topic, intent in self.intents.items():
+            for defect in intent_defects(self._by_name[topic], intent, self._by_name):
+                raise ConfigurationError(
+                    f"Migration of {topic}: {defect.message}.", hint="docs/migration.md says how."
+                )
+        self._phases: Mapping[str, EnumMigrationPhase] = {}
+        self._oldest = {
             contract.event_kind: contract
-            for contract in sorted(self._contracts, key=_version)
+            for contract in sorted(self._contracts, key=_version, reverse=True)
             if isinstance(contract.name, OnexName)
         }
 
@@ -53,13 +129,31 @@ class Catalogue:
                 hint="Restore the folder from the repository, or reinstall onex-platform.",
             )
         policy = read_policy(folder / "policy")
-        return cls(read_contract(path, policy) for path in paths)
+        contracts = {path: read_contract(path, policy) for path in paths}
+        intents = {
+            contract.topic: read_intent(path.with_name(MIGRATION_FILE))
+            for path, contract in contracts.items()
+            if path.with_name(MIGRATION_FILE).exists()
+        }
+        return cls(contracts.values(), intents)
+
+    def at(self, phases: Mapping[str, EnumMigrationPhase]) -> Catalogue:
+        """The same contracts when topics have moved so far: what is published follows the phases,
+        and a retired topic is listed no more."""
+        moved = copy(self)
+        moved._phases = phases
+        return moved
+
+    def phase(self, topic: str) -> EnumMigrationPhase:
+        """How far the topic's move has come; one that nobody began is in its first phase."""
+        return self._phases.get(topic, EnumMigrationPhase.ASSESS)
 
     def __iter__(self) -> Iterator[TopicContract]:
-        return iter(self._contracts)
+        retired = EnumMigrationPhase.RETIRED
+        return (c for c in self._contracts if self.phase(c.topic) is not retired)
 
     def __len__(self) -> int:
-        return len(self._contracts)
+        return sum(1 for _ in self)
 
     def __contains__(self, topic: object) -> bool:
         return topic in self._by_name
@@ -76,14 +170,40 @@ class Catalogue:
             ) from None
 
     def for_kind(self, kind: EnumEventKind) -> TopicContract:
-        """Where events of this kind are published: the canonical topic, in its newest version."""
-        try:
-            return self._newest[kind]
-        except KeyError:
+        """Where events of this kind are read and published: the canonical topic, in the version
+        that its move has come to."""
+        return self.outlets(kind)[0].contract
+
+    def outlets(self, kind: EnumEventKind) -> tuple[Outlet, ...]:
+        """Every topic that an event of this kind is published to, the canonical one first.
+
+        That is the oldest version, and not the newest file: a later one is written when the move to
+        it has come so far, a legacy name as long as both sides of its move are written.
+        """
+        if kind not in self._oldest:
             raise ConfigurationError(
                 f"No topic of the catalogue carries the event kind {kind.value!r}.",
                 hint="Add its contract; docs/topics says how.",
-            ) from None
+            )
+        outlet = Outlet(self._oldest[kind])
+        while self.phase(outlet.topic).has_moved and outlet.topic in self.intents:
+            outlet = self._beyond(outlet)
+        both = (self._beyond(outlet),) if self._writes_both(outlet.topic) else ()
+        legacy = tuple(
+            Outlet(contract, tuple(filter(None, [self.intents[contract.topic].back])))
+            for contract in self.legacy()
+            if contract.event_kind is kind and self._writes_both(contract.topic)
+        )
+        return (outlet, *both, *legacy)
+
+    def _writes_both(self, topic: str) -> bool:
+        return topic in self.intents and self.phase(topic).writes_both
+
+    def _beyond(self, outlet: Outlet) -> Outlet:
+        """Where the topic of an outlet moves to."""
+        intent = self.intents[outlet.topic]
+        lifts = outlet.lifts if intent.lift is None else (*outlet.lifts, intent.lift)
+        return Outlet(self[intent.to], lifts)
 
     def snapshot(self, domain: str) -> TopicContract:
         """The compacted topic that holds the latest state of a domain's entities."""
@@ -97,10 +217,10 @@ class Catalogue:
 
     def registration_inputs(self) -> tuple[TopicContract, ...]:
         """The topics whose events the registration fold reads, legacy names included."""
-        return tuple(contract for contract in self._contracts if contract.registration_input)
+        return tuple(contract for contract in self if contract.registration_input)
 
     def legacy(self) -> tuple[TopicContract, ...]:
-        return tuple(contract for contract in self._contracts if contract.legacy_of)
+        return tuple(contract for contract in self if contract.legacy_of)
 
     def canonical(self, topic: str) -> TopicContract:
         """The topic's own contract, or of a legacy name the contract of its twin."""
@@ -117,10 +237,9 @@ def load_whole_catalogue() -> Catalogue:
 @cache
 def load_catalogue() -> Catalogue:
     """The topics that the platform itself carries: its events, legacy names, snapshots."""
+    whole = load_whole_catalogue()
     return Catalogue(
-        contract
-        for contract in load_whole_catalogue()
-        if contract.name.dialect is not EnumTopicDialect.NAMESPACE
+        (c for c in whole if c.name.dialect is not EnumTopicDialect.NAMESPACE), whole.intents
     )
 
 

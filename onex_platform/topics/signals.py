@@ -25,7 +25,7 @@ from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import BreakerStateChangedPayload, Payload
 from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
-from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.catalogue import Catalogue, to_records
 
 _SOURCE = "onex-platform"
 _RECOVERED = "CLOSED"
@@ -64,16 +64,23 @@ class Signal:
 
 def publish_signals(settings: Settings, catalogue: Catalogue, signals: Sequence[Signal]) -> int:
     """Publish signals and wait for the broker; how many it acknowledged."""
+    with effect("signals.send"):
+        return send_signals(settings, catalogue, signals)
+
+
+def send_signals(settings: Settings, catalogue: Catalogue, signals: Sequence[Signal]) -> int:
+    """Send signals to the topics of their kinds and wait; how many the broker acknowledged."""
     records = [
-        KafkaRecord(
-            catalogue.for_kind(signal.kind).topic,
-            signal.envelope(settings.tenant).model_dump_json().encode(),
+        KafkaRecord(*record)
+        for signal in signals
+        for record in to_records(
+            catalogue.outlets(signal.kind),
+            signal.envelope(settings.tenant).model_dump_json(),
             signal.key,
         )
-        for signal in signals
     ]
-    with effect("signals.send"):
-        return send_soon(settings, records)
+    send_soon(settings, records)
+    return len(signals)
 
 
 def send_soon(settings: Settings, records: Iterable[KafkaRecord]) -> int:

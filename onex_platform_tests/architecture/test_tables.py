@@ -14,6 +14,8 @@ OWNERS = {
     table: station
     for station, tables in {
         "engines": "leases",
+        "migration": "topic_migrations migration_changes migrated_groups mirror_positions"
+        " retired_topics",
         "log": "logs pages log_pins held_log_pins",
         "ingest": "log_heads log_cuts cut_ranges consumer_cursors offset_restarts lost_ranges"
         " event_ledger ledger_floors fact_inbox parked_records staged_ids staged_parked",

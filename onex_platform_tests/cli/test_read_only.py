@@ -41,6 +41,7 @@ COMMANDS = (
     "dlt list --state any",
     "dlt replay --all --preview",
     "dlt export",
+    "migrate status",
     "pages stats",
     "pages compact --dry-run",
     "pages sweep --dry-run",

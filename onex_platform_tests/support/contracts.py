@@ -59,12 +59,18 @@ def snapshot(**fields: Any) -> TopicContract:
 
 
 def with_own_topics(catalogue: Catalogue, *kinds: EnumEventKind) -> Catalogue:
-    """The catalogue with newer topics for these kinds, which no other test writes to."""
+    """The catalogue with other versions of these kinds' topics, which no other test writes to."""
     version = secrets.randbelow(10**8) + 2
-    newer = [
-        catalogue.for_kind(kind).model_copy(
-            update={"topic": re.sub(r"v\d+$", f"v{version}", catalogue.for_kind(kind).topic)}
+    own = {
+        topic: re.sub(r"v\d+$", f"v{version}", topic)
+        for topic in (catalogue.for_kind(kind).topic for kind in kinds)
+    }
+    return Catalogue(
+        contract.model_copy(
+            update={
+                "topic": own.get(contract.topic, contract.topic),
+                "legacy_of": own.get(contract.legacy_of or "", contract.legacy_of),
+            }
         )
-        for kind in kinds
-    ]
-    return Catalogue([*catalogue, *newer])
+        for contract in catalogue
+    )

@@ -33,6 +33,7 @@ from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.engines.kafka.sender import send_each
 from onex_platform.engines.postgres.database import Database, open_database
+from onex_platform.migration.phase_table import phases_to_publish_by
 from onex_platform.projections.fold.containment import fault_of, is_of_a_node
 from onex_platform.projections.snapshot_rows import RowState, take_waiting_rows
 from onex_platform.projections.write import outbox
@@ -41,7 +42,7 @@ from onex_platform.snapshots.publish.held_events import alert_of_held
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
 from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.catalogue import Catalogue, to_records
 
 # Nodes with an event that Kafka refuses: the first such entry, and why.
 Refused = dict[UUID, tuple[Any, str]]
@@ -95,6 +96,7 @@ class OutboxRelay:
         self.writer = SnapshotWriter(settings, database, catalogue, config)
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
+        self._published = catalogue
 
     @property
     def domain(self) -> str:
@@ -169,6 +171,8 @@ class OutboxRelay:
             entries = outbox.pending_events(cursor, self.domain, limit)
             if not entries:
                 return False
+            # Asked for each batch, and kept until it is marked: a change of phase waits for us.
+            self._published = self.catalogue.at(phases_to_publish_by(cursor))
             with effect("events.send"):
                 refused = self._send_events(entries)
             sent = [entry for entry in entries if _is_before(entry, refused)]
@@ -231,24 +235,29 @@ class OutboxRelay:
     def _attempt(self, producer: KafkaProducer, entries: list[Any]) -> dict[int, str]:
         """Send entries; why some were refused, by their ids."""
         failed: dict[int, str] = {}
-        records: dict[int, KafkaRecord] = {}
+        ids: list[int] = []
+        records: list[KafkaRecord] = []
         for entry in entries:
             try:
-                records[entry.id] = self._to_record(entry)
+                made = self._to_records(entry)
             except Exception as error:
                 if not is_of_a_node(error):
                     raise
                 failed[entry.id] = fault_of(error).error
-        ids = list(records)
-        refused = send_each(producer, list(records.values()))
+                continue
+            ids += [entry.id] * len(made)
+            records += made
+        refused = send_each(producer, records)
         return failed | {ids[place]: error for place, error in refused.items()}
 
-    def _to_record(self, entry: Any) -> KafkaRecord:
-        topic = self.catalogue.for_kind(EnumEventKind(entry.event_kind)).topic
+    def _to_records(self, entry: Any) -> list[KafkaRecord]:
+        """One record, or two while the topic of such events moves."""
         key = entry.event_key or str(entry.event_id)
         cloudy = self.settings.snapshots.cloud_events
         headers = attributes(entry.envelope, key) if cloudy else []
-        return KafkaRecord(topic, entry.envelope, key, headers)
+        outlets = self._published.outlets(EnumEventKind(entry.event_kind))
+        made = to_records(outlets, entry.envelope, key, headers)
+        return [KafkaRecord(*record) for record in made]
 
 
 def _is_before(entry: Any, refused: Refused) -> bool:

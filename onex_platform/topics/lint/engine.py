@@ -26,11 +26,19 @@ from onex_platform.topics.lint.rule import (
     Tree,
 )
 from onex_platform.topics.lint.tree_rules import COLLISION_RULE, TREE_RULES
+from onex_platform.topics.migration_intent import MIGRATION_FILE
 from onex_platform.topics.policy import Policy, PolicyException, read_policy
 from onex_platform.topics.reading import contract_files
 
 _POLICY = "policy"
-_BESIDE = (CONTRACT_FILE, "rfc.md", "value.schema.*", "key.schema.*", "samples/*.json")
+_BESIDE = (
+    CONTRACT_FILE,
+    MIGRATION_FILE,
+    "rfc.md",
+    "value.schema.*",
+    "key.schema.*",
+    "samples/*.json",
+)
 _RELEASED = ("released/value.schema.*", "released/key.schema.*")
 
 

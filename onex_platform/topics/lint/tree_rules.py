@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from onex_platform.topics.documents import read_document
 from onex_platform.topics.grammar import suggestion
 from onex_platform.topics.lint.rule import EnumStage, Finding, Rule, Subject
+from onex_platform.topics.migration_intent import MIGRATION_FILE, intent_defects, parse_intent
 from onex_platform.topics.schemas import Schema, SchemaError, read_schema
 from onex_platform.topics.schemas.compatibility import breaks
 from onex_platform.topics.schemas.formats import PII_LEVELS
@@ -55,6 +57,18 @@ def _failure_topics(subject: Subject) -> Iterator[Finding]:
         if found is None or found.stream_class != stream_class:
             near = suggestion(topic, list(subject.tree.contracts))
             yield Finding(f"{field}={topic!r}: no {stream_class} topic{near}", (field,))
+
+
+def _migration(subject: Subject) -> Iterator[Finding]:
+    if MIGRATION_FILE not in subject.files:
+        return
+    document = read_document(subject.files[MIGRATION_FILE])
+    intent, defects = parse_intent(document)
+    if intent is not None:
+        defects = list(intent_defects(subject.contract, intent, subject.tree.contracts))
+    for defect in defects:
+        line = document.line_of(*defect.route)
+        yield Finding(defect.message, file=MIGRATION_FILE, line=line)
 
 
 def _rfc(subject: Subject) -> Iterator[Finding]:
@@ -259,6 +273,7 @@ TREE_RULES = tuple(
         ("X003", "a legacy topic is like its twin", "002 §9", _between("twin")),
         ("C008", "qrs topics come in pairs", "004 qrs", _pair),
         ("C009", "retry and dead letters lead to their topics", "004 failure", _failure_topics),
+        ("M001", "a move leads on, has a way back", "002 §9, 004 migration", _migration),
         ("O003", "the request for the topic is complete", "004 governance", _rfc),
         ("S001", "one schema for the value, one for the key", "004 schemas", _one_schema_each),
         ("S002", "schemas are sound", "004 schemas", _sound_schemas),

@@ -8,12 +8,12 @@ from typing import Any
 
 import avro.io
 import pytest
-from onex_platform.topics.provision import layout_of
 
 from onex_platform.base import faults
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
 from onex_platform.engines.kafka.topic_admin import create
+from onex_platform.governance.provision import layout_of
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_report import LetterCounts
 from onex_platform.ingest.letters.letter_summaries import (

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from onex_platform.topics.provision import layout_of
 
 from onex_platform.base import faults
 from onex_platform.base.errors import InfraError
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
 from onex_platform.engines.kafka.topic_admin import create, topic_names
+from onex_platform.governance.provision import layout_of
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_topics import (
     dead_letter_topics,

@@ -184,6 +184,10 @@ EXAMPLES: Mapping[str, Example] = {
     "A001": Example(_EVENT, {"consumers": ["everybody"]}),
     "A002": Example(_NODE, {"producers": ["simulator"]}),
     "A003": Example(_EVENT, {"consumers": ["prism"]}),
+    "M001": Example(
+        _NODE,
+        files={"node/evt/heartbeat-published/v1/migration.yaml": "to: nowhere\nwindow: P7D\n"},
+    ),
     "O001": Example(_EVENT, {"owner": "nobody"}),
     "O002": Example(_EVENT, {"deprecation": {"notice": "P90D", "since": "2026-01-01"}}),
     "O003": Example(_EVENT, files={f"{_PAGE}/rfc.md": "# A topic\n"}),

@@ -1,0 +1,204 @@
+"""Measures on the broker what the conditions of a phase are about; changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.access import Right, rights
+from onex_platform.engines.kafka.clients import KafkaAdmin, Positions, open_admin, read_to_end
+from onex_platform.engines.kafka.group_offsets import (
+    committed,
+    end_offsets,
+    member_count,
+    offsets_at,
+)
+from onex_platform.engines.kafka.usage import reading_groups
+from onex_platform.engines.postgres.database import Database
+from onex_platform.governance.provision import create_topics
+from onex_platform.migration import phase_table
+from onex_platform.migration.mirror import id_of
+from onex_platform.migration.phase_table import MoveState, by_partition
+from onex_platform.migration.phases import Evidence, GroupEvidence
+from onex_platform.migration.sides import Comparison, Seen, compare
+from onex_platform.topics.catalogue import Catalogue, TopicContract
+from onex_platform.topics.migration_intent import EnumMigrationPhase, MigrationIntent
+from onex_platform.topics.patterns import Resource
+
+_HOUR = timedelta(hours=1)
+_EVERYBODY = "User:*"
+
+# The next offsets of a topic in the log, by partition; None if the log does not read the topic.
+Archived = Callable[[str], Mapping[int, int] | None]
+
+
+@dataclass(frozen=True)
+class Move:
+    """One topic's move: where it leads, and what is intended."""
+
+    source: TopicContract
+    target: TopicContract
+    intent: MigrationIntent
+
+    @property
+    def retention(self) -> timedelta | None:
+        """For how long both sides surely keep a record; None: for ever."""
+        kept = [c.retention for c in (self.source, self.target) if c.retention is not None]
+        return min(kept, default=None)
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Asks the broker and the database about a move."""
+
+    settings: Settings
+    database: Database
+    archived: Archived
+
+    def evidence(self, move: Move, state: MoveState, now: datetime) -> Evidence:
+        """What the conditions of the state's phase are about."""
+        phase = state.phase
+        about: dict[str, Any] = {}
+        with open_admin(self.settings) as admin:
+            if phase is EnumMigrationPhase.ASSESS:
+                about |= self._before(admin, move)
+            if phase in (EnumMigrationPhase.MOVE, EnumMigrationPhase.FREEZE):
+                about["groups"] = self._groups(admin, move)
+            if phase is EnumMigrationPhase.FREEZE:
+                about |= self._frozen(admin, move, state)
+        if phase.writes_both or phase is EnumMigrationPhase.FREEZE:
+            about["sides"] = self.sides(move, state, now)
+        return Evidence(
+            now=now,
+            entered_at=state.entered_at,
+            lasts=max(move.intent.lasts, move.intent.window),
+            retention=move.source.retention or move.intent.window,
+            lag_records=move.intent.lag_records,
+            **about,
+        )
+
+    def inventory(self, move: Move, now: datetime) -> dict[str, Any]:
+        """Who reads the source and where, and how much is written: for whoever has to go back."""
+        topic = move.source.topic
+        with open_admin(self.settings) as admin:
+            ends, hour = end_offsets(admin, topic), offsets_at(admin, topic, now - _HOUR)
+            groups = {
+                group: by_partition(committed(admin, group, topic))
+                for group in sorted(reading_groups(admin, [topic])[topic])
+            }
+        written = sum(ends.values()) - sum(hour.values())
+        return {"groups": groups, "ends": by_partition(ends), "records in the last hour": written}
+
+    def sides(self, move: Move, state: MoveState, now: datetime) -> Comparison:
+        """Compare what both topics have of the last window; all that is kept, once frozen."""
+        intent = move.intent
+        frozen = state.phase is EnumMigrationPhase.FREEZE
+        since = state.dual_since or now
+        span = move.retention if frozen else intent.window
+        if span is not None:
+            since = max(since, now - span)
+        since_ms, until_ms = _ms(since), _ms(now if frozen else now - intent.settle)
+        source, target = (
+            self._seen(contract.topic, since - intent.settle)
+            for contract in (move.source, move.target)
+        )
+        both_ways = intent.complete == "both" and not frozen
+        return compare(source, target, since_ms=since_ms, until_ms=until_ms, both_ways=both_ways)
+
+    def _seen(self, topic: str, since: datetime) -> list[Seen]:
+        with open_admin(self.settings) as admin:
+            start = offsets_at(admin, topic, since)
+        return [
+            Seen(id_of(message), _key(message.key()), message.timestamp()[1])
+            for message in read_to_end(self.settings, [topic], start)
+        ]
+
+    def _before(self, admin: KafkaAdmin, move: Move) -> dict[str, Any]:
+        # Nothing but this topic is looked at, and nothing is created.
+        found = create_topics(self.settings, Catalogue([move.target]), dry_run=True)
+        missing = tuple(f"{topic} does not exist" for topic in found.created)
+        readers = reading_groups(admin, [move.source.topic])[move.source.topic]
+        known = {*move.intent.groups, *move.intent.left_behind}
+        with self.database.transaction() as cursor:
+            retired = phase_table.is_retired(cursor, move.target.topic)
+        allowed = rights(admin) or set()
+        return {
+            "drift": (*missing, *map(str, found.drift), *found.impossible),
+            "missing_rights": _lacking(allowed, move.source.topic, move.target.topic),
+            "strange_groups": tuple(sorted(readers - known)),
+            "retired_name": retired,
+        }
+
+    def _groups(self, admin: KafkaAdmin, move: Move) -> tuple[GroupEvidence, ...]:
+        with self.database.transaction() as cursor:
+            handed = phase_table.migrated_groups(cursor, move.source.topic)
+        ends = end_offsets(admin, move.target.topic)
+        found = []
+        for group, successor in sorted(move.intent.groups.items()):
+            stopped = handed[group].stopped_at if group in handed else {}
+            now_at = by_partition(committed(admin, group, move.source.topic))
+            position = committed(admin, successor, move.target.topic)
+            found.append(
+                GroupEvidence(
+                    group,
+                    successor,
+                    handed_over=group in handed,
+                    members=member_count(admin, group),
+                    moved=sum(max(0, at - stopped.get(p, at)) for p, at in now_at.items()),
+                    lag=sum(end - min(end, position.get(place, 0)) for place, end in ends.items()),
+                )
+            )
+        return tuple(found)
+
+    def _frozen(self, admin: KafkaAdmin, move: Move, state: MoveState) -> dict[str, Any]:
+        topic = move.source.topic
+        ends = end_offsets(admin, topic)
+        allowed = rights(admin)
+        writable = None if allowed is None else write_denial(topic) not in allowed
+        grown = by_partition(ends)
+        return {
+            "can_be_written": writable,
+            "appended": sum(at - state.frozen_at.get(p, 0) for p, at in grown.items()),
+            "unarchived": self._unarchived(move, ends),
+        }
+
+    def _unarchived(self, move: Move, ends: Positions) -> int | None:
+        reached = self.archived(move.source.topic) if move.source.registration_input else None
+        if reached is None:
+            return None
+        return sum(max(0, end - reached.get(part, 0)) for (_, part), end in ends.items())
+
+
+def write_denial(topic: str) -> Right:
+    """Nobody may write the topic. A denial stands above every right, whatever pattern grants it,
+    and leaves the accounts' own rights as contracts and policy have them."""
+    return Right(_EVERYBODY, "topic", "literal", topic, "write", denies=True)
+
+
+def _lacking(found: Collection[Right], source: str, target: str) -> tuple[str, ...]:
+    """What somebody may do with the source and not with the target."""
+    here, there = _on(found, source), _on(found, target)
+    return tuple(f"{who} may {what}" for who, what in sorted(here - there))
+
+
+def _on(found: Collection[Right], topic: str) -> set[tuple[str, str]]:
+    return {
+        (right.principal, right.operation)
+        for right in found
+        if right.resource == "topic"
+        and not right.denies
+        and Resource("literal" if right.pattern == "literal" else "prefixed", right.name).covers(
+            topic
+        )
+    }
+
+
+def _key(key: str | bytes | None) -> bytes | None:
+    return key.encode() if isinstance(key, str) else key
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.astimezone(UTC).timestamp() * 1000)

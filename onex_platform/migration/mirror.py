@@ -1,0 +1,274 @@
+"""Copies a topic's events to another topic, for producers that can't write both.
+
+What holds, wherever it is stopped, and whoever else writes the destination:
+- An event that the destination has is not copied again: before anything is sent, the destination is
+  read from the time of the oldest waiting record on. So a crash between sending and noting the
+  position repeats nothing that it could see.
+- Records of a partition are taken in order, and sent through one producer that leaves no gap. Key,
+  headers, event id and, where both topics have as many partitions, the partition stay the same.
+- A record of a producer that writes both (`ALSO_ON`) is left to that producer until it has settled.
+  If the other record has not come by then, the producer died in between, and the mirror sends it.
+- A position moves after the broker has acknowledged everything before it.
+
+`Route.copy` is what a record becomes; whoever consumes records by other means needs only that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from itertools import islice
+from typing import NamedTuple, Self, cast
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+
+from onex_platform.base.errors import InfraError
+from onex_platform.base.faults import effect
+from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.clients import (
+    Deliveries,
+    KafkaProducer,
+    Positions,
+    flush_all,
+    open_admin,
+    open_producer,
+    read_to_end,
+    translated,
+)
+from onex_platform.engines.kafka.group_offsets import end_offsets, first_offsets, offsets_at
+from onex_platform.engines.postgres.database import Database
+from onex_platform.migration import phase_table
+from onex_platform.migration.event_ids import EVENT_ID, Headers, event_id_of, has_own_id
+from onex_platform.topics.catalogue import ALSO_ON
+from onex_platform.topics.migration_intent import Lift
+
+_BATCH = 2000
+_QUEUE_WAIT_SECONDS = 0.5
+
+
+class Copy(NamedTuple):
+    """A record for the destination."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    partition: int  # -1: by the key
+
+
+@dataclass(frozen=True)
+class Route:
+    """From where to where, and what a value goes through on the way."""
+
+    origin: str
+    destination: str
+    lift: Lift | None
+    settle: timedelta
+
+    def copy(self, message: Message, *, same_partitions: bool) -> Copy:
+        """The record as the destination's readers expect it."""
+        key, value = _bytes(message.key()), _bytes(message.value())
+        headers = [(name, content) for name, content in headers_of(message) if name != ALSO_ON]
+        if not has_own_id(value, headers):
+            headers.append((EVENT_ID, event_id_of(key, value, headers)))
+        lifted = value if value is None or self.lift is None else self.lift.apply(value)
+        kind, stamp = message.timestamp()
+        return Copy(
+            lifted,
+            key,
+            headers,
+            stamp if kind == TIMESTAMP_CREATE_TIME else 0,
+            cast("int", message.partition()) if same_partitions else -1,
+        )
+
+
+@dataclass
+class MirrorAccount:
+    """What one pass did: copied, found on the destination, and left for later."""
+
+    copied: int = 0
+    known: int = 0
+    waiting: int = 0
+
+    def __iadd__(self, other: MirrorAccount) -> Self:
+        self.copied += other.copied
+        self.known += other.known
+        self.waiting += other.waiting
+        return self
+
+
+@dataclass
+class _Known:
+    """The events that the destination has, as far as it was read."""
+
+    settings: Settings
+    topic: str
+    since: datetime
+    reached: Positions
+    ids: set[str] = field(default_factory=set)
+
+    def refresh(self) -> None:
+        for message in read_to_end(self.settings, [self.topic], self.reached):
+            self.ids.add(id_of(message))
+            self.reached[place_of(message)] = cast("int", message.offset()) + 1
+
+
+def mirror_once(settings: Settings, database: Database, route: Route) -> MirrorAccount:
+    """Copy what the origin has beyond the mirror's position; one pass at a time, anywhere.
+
+    A mirror that was never set to a beginning does nothing.
+    """
+    with database.session_lock(_lock_key(route)):
+        with database.transaction() as cursor:
+            start = phase_table.mirror_positions(cursor, route.origin, route.destination)
+        if not start:
+            return MirrorAccount()
+        return _Pass(settings, database, route, start).run()
+
+
+class _Pass:
+    """The state of one pass."""
+
+    def __init__(
+        self, settings: Settings, database: Database, route: Route, start: Positions
+    ) -> None:
+        self._settings, self._database, self._route = settings, database, route
+        self._positions = start
+        self._settled = datetime.now(UTC) - route.settle
+        self._held: set[tuple[str, int]] = set()
+        self._known: _Known | None = None
+        self._account = MirrorAccount()
+        with open_admin(settings) as admin:
+            self._ends = end_offsets(admin, route.origin)
+            self._first = first_offsets(admin, route.origin)
+            _require_kept(self._first, start)
+            other = end_offsets(admin, route.destination)
+        self._same_partitions = len(other) == len(self._ends)
+
+    def run(self) -> MirrorAccount:
+        # A partition that was added meanwhile is read from its beginning.
+        start = {**self._first, **self._positions}
+        records = read_to_end(self._settings, [self._route.origin], start, dict(self._ends))
+        gapless = {"enable.gapless.guarantee": True}
+        with open_producer(self._settings, **gapless) as producer:
+            for batch in _batches(records, _BATCH):
+                self._copy(producer, batch)
+        # Markers of transactions take offsets, too, and are no records.
+        rest = {place: end for place, end in self._ends.items() if place not in self._held}
+        if any(self._positions.get(place, 0) < end for place, end in rest.items()):
+            self._advance(rest)
+        return self._account
+
+    def _copy(self, producer: KafkaProducer, batch: list[Message]) -> None:
+        """Send what the destination lacks, then note the position."""
+        known = self._refreshed(batch)
+        copies, passed = [], Positions()
+        for message in batch:
+            place, event_id = place_of(message), id_of(message)
+            if place in self._held:
+                self._account.waiting += 1
+            elif event_id in known.ids:
+                self._account.known += 1
+                passed[place] = cast("int", message.offset()) + 1
+            elif self._is_left_to_its_producer(message):
+                self._held.add(place)
+                self._account.waiting += 1
+            else:
+                copies.append(self._route.copy(message, same_partitions=self._same_partitions))
+                known.ids.add(event_id)
+                passed[place] = cast("int", message.offset()) + 1
+        if copies:
+            with effect("migration.mirror_send"):
+                _send(producer, self._route.destination, copies)
+        if passed:
+            self._advance(passed)
+        self._account.copied += len(copies)
+
+    def _advance(self, passed: Positions) -> None:
+        with effect("migration.mirror_advance"), self._database.transaction() as cursor:
+            phase_table.move_mirror(cursor, self._route.destination, passed)
+        self._positions |= passed
+
+    def _refreshed(self, batch: list[Message]) -> _Known:
+        """What the destination has, from before the oldest record of the batch on: partitions are
+        read one after the other, and a later one may begin earlier."""
+        oldest = datetime.fromtimestamp(min(m.timestamp()[1] for m in batch) / 1000, UTC)
+        since = max(oldest - self._route.settle, datetime.fromtimestamp(0, UTC))
+        if self._known is None or since < self._known.since:
+            with open_admin(self._settings) as admin:
+                reached = offsets_at(admin, self._route.destination, since)
+            self._known = _Known(self._settings, self._route.destination, since, reached)
+        self._known.refresh()
+        return self._known
+
+    def _is_left_to_its_producer(self, message: Message) -> bool:
+        marked = any(name == ALSO_ON for name, _ in headers_of(message))
+        return marked and message.timestamp()[1] / 1000 > self._settled.timestamp()
+
+
+def id_of(message: Message) -> str:
+    """The id of a record's event."""
+    return event_id_of(_bytes(message.key()), _bytes(message.value()), headers_of(message))
+
+
+def place_of(message: Message) -> tuple[str, int]:
+    return cast("tuple[str, int]", (message.topic(), message.partition()))
+
+
+def headers_of(message: Message) -> Headers:
+    return cast("Headers", message.headers() or [])
+
+
+def _require_kept(first: Positions, start: Positions) -> None:
+    """Refuse to go on over records that were deleted before they were copied."""
+    for (topic, partition), offset in start.items():
+        kept = first.get((topic, partition), offset)
+        if kept > offset:
+            raise InfraError(
+                f"{topic}[{partition}] lost offsets {offset} to {kept - 1} before they were "
+                "mirrored.",
+                hint="Go back with `onex migrate rollback`; keep the mirror running next time.",
+            )
+
+
+def _send(producer: KafkaProducer, topic: str, copies: Iterable[Copy]) -> None:
+    deliveries = Deliveries()
+    with translated(producer.settings, f"take the copies for {topic}"):
+        for copy in copies:
+            _enqueue(producer, topic, copy, deliveries)
+        flush_all(producer)
+        deliveries.require_no_failure()
+
+
+def _enqueue(producer: KafkaProducer, topic: str, copy: Copy, deliveries: Deliveries) -> None:
+    while True:
+        try:
+            producer.produce(
+                topic,
+                copy.value,
+                copy.key,
+                partition=copy.partition,
+                headers=list(copy.headers),
+                timestamp=copy.timestamp_ms,
+                on_delivery=deliveries.note,
+            )
+            return
+        except BufferError:
+            producer.poll(_QUEUE_WAIT_SECONDS)
+            deliveries.require_no_failure()
+
+
+def _batches(records: Iterator[Message], size: int) -> Iterator[list[Message]]:
+    while batch := list(islice(records, size)):
+        yield batch
+
+
+def _bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
+
+
+def _lock_key(route: Route) -> int:
+    digest = sha256(f"mirror {route.origin} {route.destination}".encode()).digest()
+    return int.from_bytes(digest[:8], signed=True)

@@ -1,0 +1,182 @@
+"""What entering a phase does, and what going back from it does.
+
+| phase | entering it | going back from it |
+| --- | --- | --- |
+| dual | the mirror catches up, then the relay writes both | relay and mirror stop |
+| move | nothing: groups are handed over one by one | nothing: groups were handed back |
+| freeze | WRITE is denied on the source, the mirror drains | WRITE is allowed, the source filled |
+| retired | the source is deleted, its name is kept from use | the source is made anew and filled |
+
+Each step may be taken twice, and the last one enters the phase. The mirror passes once before the
+relay is stopped, for the bulk, and once more while nobody publishes, for the rest: so events of one
+key never overtake each other when the relay begins to write a topic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.faults import effect
+from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.access import grant, revoke, rights
+from onex_platform.engines.kafka.clients import Positions, open_admin
+from onex_platform.engines.kafka.group_offsets import committed, end_offsets, first_offsets
+from onex_platform.engines.kafka.topic_admin import delete, topic_names
+from onex_platform.engines.kafka.usage import reading_groups
+from onex_platform.engines.postgres.database import Cursor, Database
+from onex_platform.governance.provision import create_topics
+from onex_platform.migration import phase_table
+from onex_platform.migration.evidence import Move, write_denial
+from onex_platform.migration.mirror import Route, mirror_once
+from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
+
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class PhaseSteps:
+    """The effects of one move's changes."""
+
+    settings: Settings
+    database: Database
+    move: Move
+
+    @property
+    def forward(self) -> Route:
+        intent = self.move.intent
+        return Route(self._source, self._target, intent.lift, intent.settle)
+
+    @property
+    def backward(self) -> Route:
+        intent = self.move.intent
+        return Route(self._target, self._source, intent.back, intent.settle)
+
+    def enter(self, phase: Phase) -> None:
+        """Go forward into the phase."""
+        match phase:
+            case Phase.DUAL:
+                self._begin_mirror(self.forward, self._needed_from())
+                self._drain(self.forward)
+                with self._entering(phase):
+                    self._drain(self.forward)
+            case Phase.FREEZE:
+                self._drain(self.forward)
+                with self._entering(phase) as cursor:
+                    self._deny_writing()
+                    self._drain(self.forward)
+                    self._note_freeze(cursor)
+                    with open_admin(self.settings) as admin:
+                        ends = end_offsets(admin, self._target)
+                    phase_table.move_mirror(cursor, self._source, ends)
+            case Phase.RETIRED:
+                with open_admin(self.settings) as admin, effect("migration.delete_source"):
+                    delete(admin, self._source)
+                with self._entering(phase) as cursor:
+                    phase_table.retire_name(cursor, self._source)
+            case _:
+                with self._entering(phase):
+                    pass
+
+    def leave(self, phase: Phase) -> None:
+        """Go back from the phase to the one before it; from the first one, remove the target."""
+        match phase:
+            case Phase.ASSESS:
+                self._remove_empty_target()
+            case Phase.DUAL:
+                with self._entering(Phase.ASSESS) as cursor:
+                    for route in (self.forward, self.backward):
+                        phase_table.forget_mirror(cursor, route.origin, route.destination)
+            case Phase.MOVE:
+                with self._entering(Phase.DUAL):
+                    pass
+            case Phase.FREEZE:
+                self._allow_writing()
+                self._drain(self.backward)
+                with self._entering(Phase.MOVE):
+                    self._drain(self.backward)
+            case Phase.RETIRED:
+                create_topics(self.settings, Catalogue([self.move.source, self.move.target]))
+                self._allow_writing()
+                with open_admin(self.settings) as admin:
+                    oldest = first_offsets(admin, self._target)
+                self._begin_mirror(self.backward, oldest)
+                self._drain(self.backward)
+                with self._entering(Phase.FREEZE) as cursor:
+                    self._drain(self.backward)
+                    self._deny_writing()
+                    self._note_freeze(cursor)
+                    phase_table.recall_name(cursor, self._source)
+
+    @property
+    def _source(self) -> str:
+        return self.move.source.topic
+
+    @property
+    def _target(self) -> str:
+        return self.move.target.topic
+
+    @contextmanager
+    def _entering(self, phase: Phase) -> Iterator[Cursor]:
+        """The last step: while the block lasts, and until the phase is entered, nobody publishes
+        what phases decide about."""
+        with effect("migration.enter_phase"), phase_table.phases_alone(self.database) as cursor:
+            yield cursor
+            phase_table.end_change(cursor, self._source, phase)
+
+    def _needed_from(self) -> Positions:
+        """Where the slowest group of the source is; without groups, what is past is past."""
+        with open_admin(self.settings) as admin:
+            needed, first = end_offsets(admin, self._source), first_offsets(admin, self._source)
+            for group in self.move.intent.groups:
+                position = committed(admin, group, self._source)
+                for place, oldest in first.items():
+                    needed[place] = min(needed[place], max(position.get(place, 0), oldest))
+        return needed
+
+    def _begin_mirror(self, route: Route, start: Positions) -> None:
+        """Set the mirror to its beginning, unless it has begun."""
+        with effect("migration.begin_mirror"), self.database.transaction() as cursor:
+            if not phase_table.mirror_positions(cursor, route.origin, route.destination):
+                phase_table.move_mirror(cursor, route.destination, start)
+
+    def _drain(self, route: Route) -> None:
+        """Copy until nothing waits for a producer that writes both: at most until it settled."""
+        while mirror_once(self.settings, self.database, route).waiting:
+            time.sleep(_PAUSE_SECONDS)
+
+    def _note_freeze(self, cursor: Cursor) -> None:
+        with open_admin(self.settings) as admin:
+            phase_table.note_freeze(cursor, self._source, end_offsets(admin, self._source))
+
+    def _deny_writing(self) -> None:
+        """Take WRITE from everybody; a broker without authoriser can't, and a condition says so."""
+        with open_admin(self.settings) as admin:
+            if rights(admin) is not None:
+                with effect("migration.deny_write"):
+                    grant(admin, [write_denial(self._source)])
+
+    def _allow_writing(self) -> None:
+        with open_admin(self.settings) as admin:
+            if rights(admin) is not None:
+                with effect("migration.allow_write"):
+                    revoke(admin, [write_denial(self._source)])
+
+    def _remove_empty_target(self) -> None:
+        with open_admin(self.settings) as admin:
+            if self._target not in topic_names(admin):
+                return
+            records = sum(end_offsets(admin, self._target).values())
+            groups = reading_groups(admin, [self._target])[self._target]
+            if records or groups:
+                readers = f", and {', '.join(sorted(groups))} read it" if groups else ""
+                raise ConfigurationError(
+                    f"{self._target} has had {records} records{readers}; it is not removed.",
+                    hint="Only a target that nobody uses is removed; this one may stay.",
+                )
+            with effect("migration.remove_target"):
+                delete(admin, self._target)

@@ -1,0 +1,99 @@
+"""Two sides of a move are compared: whatever happened to one of them is named by id."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onex_platform.migration.event_ids import event_id_of, has_own_id
+from onex_platform.migration.handover import Record, begins
+from onex_platform.migration.sides import Comparison, Seen, compare
+
+_KEYS = st.sampled_from([b"a", b"b", b"c", None])
+_TRAFFIC = st.lists(_KEYS, max_size=12).map(
+    lambda keys: [Seen(f"event-{at}", key, 100 + at) for at, key in enumerate(keys)]
+)
+_ALL = {"since_ms": 0, "until_ms": 1000}
+
+
+@given(_TRAFFIC)
+def test_equal_sides_differ_in_nothing(side: list[Seen]) -> None:
+    assert compare(side, side, **_ALL) == Comparison(compared=len(side))
+
+
+@given(_TRAFFIC.filter(bool), st.data())
+def test_what_one_side_lacks_is_named(side: list[Seen], data: st.DataObject) -> None:
+    lost = data.draw(st.sampled_from(side))
+    rest = [seen for seen in side if seen is not lost]
+    assert compare(side, rest, **_ALL).missing_on_target == (lost.event_id,)
+    assert compare(rest, side, **_ALL).missing_on_source == (lost.event_id,)
+    assert compare(rest, side, **_ALL, both_ways=False) == Comparison(compared=len(rest))
+
+
+@given(_TRAFFIC.filter(bool), st.data())
+def test_what_one_side_has_twice_is_named(side: list[Seen], data: st.DataObject) -> None:
+    twice = data.draw(st.sampled_from(side))
+    assert compare(side, [*side, twice], **_ALL).doubled == (twice.event_id,)
+    assert compare([*side, twice], side, **_ALL).doubled == (twice.event_id,)
+    assert compare([*side, twice], [*side, twice], **_ALL).doubled == ()
+
+
+@given(_TRAFFIC, st.randoms(use_true_random=False))
+def test_order_is_judged_by_key_and_by_nothing_else(side: list[Seen], random: object) -> None:
+    other = side[:]
+    random.shuffle(other)  # type: ignore[attr-defined]
+    expected = {
+        key
+        for key in (b"a", b"b", b"c")
+        if [s for s in side if s.key == key] != [s for s in other if s.key == key]
+    }
+    found = compare(side, other, **_ALL)
+    assert {line.partition(":")[0].encode() for line in found.disordered} == expected
+    assert (found.missing_on_target, found.doubled) == ((), ())
+
+
+@given(_TRAFFIC, st.integers(95, 115))
+def test_what_is_too_young_is_not_judged(side: list[Seen], until: int) -> None:
+    found = compare(side, [], since_ms=0, until_ms=until)
+    assert found.missing_on_target == tuple(s.event_id for s in side if s.at_ms < until)
+
+
+_BYTES = st.one_of(st.none(), st.binary(max_size=6))
+
+
+@given(_BYTES, _BYTES, _BYTES, _BYTES)
+def test_records_without_an_id_are_told_apart_by_their_bytes(
+    key: bytes | None, value: bytes | None, other_key: bytes | None, other_value: bytes | None
+) -> None:
+    same = event_id_of(key, value, []) == event_id_of(other_key, other_value, None)
+    assert same == ((key, value) == (other_key, other_value))
+    assert not has_own_id(value, [])
+
+
+def test_an_id_is_taken_from_the_headers_and_then_from_the_envelope() -> None:
+    value = b'{"event_id": "inner", "payload": {}}'
+    assert event_id_of(b"k", value, []) == "inner"
+    assert event_id_of(b"k", value, [("ce_id", b"outer")]) == "outer"
+    assert event_id_of(b"k", value, [("ce_id", b"outer"), ("x-event-id", b"own")]) == "own"
+    assert has_own_id(b"no json", [("ce_id", b"outer")])
+
+
+_PLACES = [("target", 0), ("target", 1)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(_PLACES), st.booleans()), max_size=15))
+def test_a_successor_begins_with_the_first_event_that_is_not_done(
+    drawn: list[tuple[tuple[str, int], bool]],
+) -> None:
+    records, done, ends = [], set(), dict.fromkeys(_PLACES, 10)
+    for number, (place, is_done) in enumerate(drawn):
+        records.append(Record(place, ends[place], str(number)))
+        ends[place] += 1
+        if is_done:
+            done.add(str(number))
+    found = begins(records, done, dict.fromkeys(_PLACES, 10), ends)
+    for place in _PLACES:
+        skipped = [r for r in records if r.place == place and r.offset < found[place]]
+        assert all(record.event_id in done for record in skipped)
+        at = [r for r in records if r.place == place and r.offset == found[place]]
+        assert found[place] == ends[place] if not at else at[0].event_id not in done
