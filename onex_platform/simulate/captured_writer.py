@@ -37,7 +37,18 @@ _BATCHES, _BATCH = 15, 20
 _KILLED_AT = 6  # the batch that is under way when the process dies
 _PATIENCE = Backoff(0.05, 0.5, 200)
 _STOP_SECONDS = 30
-_SERVE = "from onex_platform.cli.main import main; main()"
+# The process ends when its standard input does: however we end, it does not outlive us.
+_SERVE = """
+import os, signal, threading
+
+def end_with_the_starter():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+threading.Thread(target=end_with_the_starter, daemon=True).start()
+from onex_platform.cli.main import main
+main()
+"""
 
 
 class CaptureSight(NamedTuple):
@@ -134,7 +145,11 @@ class _Snapshotter:
         command = [sys.executable, "-c", _SERVE, "snapshotter", "serve", "--config"]
         with self._errors.open("w", encoding="utf-8") as errors:
             self._process = subprocess.Popen(
-                [*command, str(self._file)], stdout=subprocess.PIPE, stderr=errors, text=True
+                [*command, str(self._file)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
             )
         said = self._process.stdout
         if said is None or not said.readline():
