@@ -27,12 +27,17 @@ def refuse(cursor: Cursor) -> None:
     raise LeaseLostError("The lease is somebody else's.")
 
 
+def note(cursor: Cursor, domain: str) -> None:
+    cursor.execute("UPDATE logs SET buckets = buckets WHERE domain = %s", [domain])
+    assert cursor.rowcount == 1
+
+
 def test_a_fence_holds_for_the_platform_and_what_is_opened_on_it(archive: PageArchive) -> None:
     fenced = archive.fenced(refuse)
     with pytest.raises(LeaseLostError):
         note_proof(fenced.platform, "accounting", VERDICT)
     with pytest.raises(LeaseLostError):
-        fenced.log.append([])
+        fenced.log.append([], within=lambda cursor: note(cursor, archive.domain))
     assert last_proofs(archive.platform) == []
     note_proof(archive.platform, "accounting", VERDICT)
     [proof] = last_proofs(archive.platform)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 
@@ -19,34 +19,37 @@ from onex_platform.projections.fold.refold import folded_to
 from onex_platform.projections.history.as_of import count_by_state, fleet_as_of
 from onex_platform.projections.history.hourly_states import hour_of, write_hour
 from onex_platform.projections.rebuild.proof import live_equals_replay
+from onex_platform.stack.ports import free_port
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send
 from onex_platform_tests.support.events import at
 from onex_platform_tests.support.live_registry import go_on, joining
 from onex_platform_tests.support.pipeline_runs import a_mixed_morning, drained
-from onex_platform_tests.support.rclone import running_rclone
+from onex_platform_tests.support.s3 import running_s3, s3_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.servers
 
-BUCKET = "told-by-options-alone"
-KEYS = {"access_key": "options", "secret_key": "known-to-options-only"}
+
+@pytest.fixture(scope="module")
+def another_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, StoreOptions]]:
+    """A server that no variable names; those name another, which has nothing of what is here."""
+    port = free_port()
+    known = s3_environment(port)
+    credentials = {
+        name.lower(): known[name]
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
+    }
+    with running_s3(port, tmp_path_factory.mktemp("another_s3")) as url:
+        yield url, StoreOptions(endpoint=known["AWS_ENDPOINT_URL"], credentials=credentials)
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[PageStore]:
-    """A bucket of a server that no variable names: where those point to, there is none so named."""
-    folder = tmp_path / "elsewhere"
-    (folder / BUCKET).mkdir(parents=True)
-    with running_rclone(folder, **KEYS) as endpoint:
-        credentials = {
-            "aws_access_key_id": KEYS["access_key"],
-            "aws_secret_access_key": KEYS["secret_key"],
-            "aws_region": "us-east-1",
-        }
-        yield PageStore(f"s3://{BUCKET}", StoreOptions(endpoint=endpoint, credentials=credentials))
+def elsewhere(another_s3: tuple[str, StoreOptions]) -> PageStore:
+    url, options = another_s3
+    return PageStore(f"{url}/{uuid4()}", options)
 
 
 def _stored_in(store: PageStore, archive: PageArchive) -> PageArchive:

@@ -76,21 +76,22 @@ class SnapshotWriter:
         """
         for _ in range(_ATTEMPTS - 1):
             try:
-                return self._once(work)
+                return self.attempt(work)
             except TakenOverError:
                 get_logger(__name__).info("snapshots.taken_over", topic=self.config.topic)
             except LowerLimitError as error:
                 get_logger(__name__).warning("snapshots.lower_limit", error=error.message)
-        return self._once(work)
+        return self.attempt(work)
 
-    def close(self) -> None:
-        self._producer.close()
-
-    def _once(self, work: Callable[[Publication], T]) -> T:
+    def attempt(self, work: Callable[[Publication], T]) -> T:
+        """Do the work once as the domain's only publisher; raises if somebody else took over."""
         domain = self.config.domain
         with publication_lock(self._settings, self._database, domain, "snapshots.mark") as cursor:
             self._producer.open()
             return work(Publication(cursor, self._send))
+
+    def close(self) -> None:
+        self._producer.close()
 
     def _send(self, rows: Iterable[RowState]) -> Sent:
         topic = self.config.topic

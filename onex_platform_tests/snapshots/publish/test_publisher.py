@@ -212,15 +212,7 @@ def read(publication):
             stop()
     return publication.send(sending())
 
-turns = []
-
-def once(publication):
-    if turns:
-        sys.exit("Somebody else took over: it is to be done again.")
-    turns.append(publication)
-    return (stream if moment == "streaming" else read)(publication)
-
-print(writer.exclusively(once), flush=True)
+print(writer.attempt(stream if moment == "streaming" else read), flush=True)
 """
 
 
@@ -247,8 +239,8 @@ _IN_QUEUE = """
 @pytest.mark.parametrize(
     ("moment", "state", "complaint"),
     [
-        ("reading", ("idle in transaction", False), "took over"),
-        ("sending", ("idle in transaction", False), "took over"),
+        ("reading", ("idle in transaction", False), "TakenOverError"),
+        ("sending", ("idle in transaction", False), "TakenOverError"),
         ("streaming", ("active", True), "InfraConnectionError"),
     ],
 )
