@@ -8,12 +8,12 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from onex_platform.topics.provision import create_topics
 
 from onex_platform.base import faults
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.governance.provision import create_topics
 from onex_platform.topics import defs as topic_defs
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.graph import Graph

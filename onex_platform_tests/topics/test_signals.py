@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onex_platform.topics.provision import create_topics
 
 from onex_platform.base.errors import InfraConnectionError, InfraTimeoutError
 from onex_platform.base.paths import project_folder
@@ -25,6 +24,7 @@ from onex_platform.domain.payloads import (
     WorkflowPayload,
 )
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.governance.provision import create_topics
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics import signals
 from onex_platform.topics.catalogue import load_catalogue
