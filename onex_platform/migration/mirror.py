@@ -44,7 +44,7 @@ from onex_platform.migration.event_ids import EVENT_ID, Headers, event_id_of, ha
 from onex_platform.topics.catalogue import ALSO_ON
 from onex_platform.topics.migration_intent import Lift
 
-_BATCH = 2000
+BATCH_RECORDS = 2000
 _QUEUE_WAIT_SECONDS = 0.5
 
 
@@ -153,7 +153,7 @@ class _Pass:
         records = read_to_end(self._settings, [self._route.origin], start, dict(self._ends))
         gapless = {"enable.gapless.guarantee": True}
         with open_producer(self._settings, **gapless) as producer:
-            for batch in _batches(records, _BATCH):
+            for batch in _batches(records, BATCH_RECORDS):
                 self._copy(producer, batch)
         # Markers of transactions take offsets, too, and are no records.
         rest = {place: end for place, end in self._ends.items() if place not in self._held}

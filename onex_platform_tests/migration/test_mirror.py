@@ -54,7 +54,7 @@ def test_a_copy_has_key_headers_and_partition_of_its_record(version: MovingTopic
 def test_a_mirror_that_forgot_its_place_copies_nothing_twice(
     version: MovingTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "_BATCH", 3)  # partitions come one after the other
+    monkeypatch.setattr(mirror, "BATCH_RECORDS", 3)  # partitions come one after the other
     version.advance()
     ids = version.write(version.source, 30)
     assert version.migrator.mirror(version.source).copied == 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -13,7 +12,7 @@ from onex_platform.base import faults
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
 from onex_platform.engines.kafka.topic_admin import create
-from onex_platform.governance.provision import layout_of
+from onex_platform.governance.state import layout_in
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_report import LetterCounts
 from onex_platform.ingest.letters.letter_summaries import (
@@ -26,6 +25,7 @@ from onex_platform.ingest.letters.letter_summaries import (
 from onex_platform.ingest.letters.letter_topics import topic_of
 from onex_platform.topics.catalogue import load_catalogue, load_whole_catalogue
 from onex_platform.topics.grammar import StreamName
+from onex_platform.topics.policy import load_policy
 from onex_platform_tests.support.events import at
 
 HEARTBEATS = load_catalogue().for_kind(EnumEventKind.NODE_HEARTBEAT).topic
@@ -70,9 +70,12 @@ def test_a_report_that_is_killed_is_published_by_the_next_under_the_same_ids(
 
     settings, whole = archive.settings, load_whole_catalogue()
     topics = {topic_of(str(name), settings.environment): name for name in (SUMMARIES, METRICS)}
+    layouts = [
+        layout_in(whole[str(name)], load_policy(), settings.environment, topic)
+        for topic, name in topics.items()
+    ]
     with open_admin(settings) as admin:
-        layouts = {topic: layout_of(whole[str(name)], settings) for topic, name in topics.items()}
-        create(admin, [replace(layout, name=topic) for topic, layout in layouts.items()])
+        create(admin, layouts)
     before = end_positions(settings, topics)
     faults.arm(f"{moment}:letters.report", die)
     with pytest.raises(Killed):

@@ -13,7 +13,7 @@ from onex_platform.base.errors import InfraError
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
 from onex_platform.engines.kafka.topic_admin import create, topic_names
-from onex_platform.governance.provision import layout_of
+from onex_platform.governance.state import layout_in
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_topics import (
     dead_letter_topics,
@@ -22,6 +22,7 @@ from onex_platform.ingest.letters.letter_topics import (
 )
 from onex_platform.ingest.letters.parked_letters import LetterFilter, each_letter, purge
 from onex_platform.topics.catalogue import load_catalogue, load_whole_catalogue
+from onex_platform.topics.policy import load_policy
 from onex_platform_tests.support.dead_letters import park
 from onex_platform_tests.support.events import NODE, TENANT, at, record
 
@@ -36,9 +37,9 @@ NOW = datetime.now(UTC)
 def letters(archive: PageArchive) -> str:
     """The topic for dead heartbeats, on the broker."""
     topic = dead_letter_topics(archive.platform)[SOURCE.topic]
-    layout = layout_of(load_whole_catalogue()[SOURCE.dead_letters or ""], archive.settings)
+    contract = load_whole_catalogue()[SOURCE.dead_letters or ""]
     with open_admin(archive.settings) as admin:
-        create(admin, [replace(layout, name=topic)])
+        create(admin, [layout_in(contract, load_policy(), archive.settings.environment, topic)])
     return topic
 
 
