@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from onex_platform.engines.kafka.quotas import set_quotas
 from onex_platform.engines.kafka.topic_admin import alter, delete
 from onex_platform.governance.cluster import Governed, apply, plan
 from onex_platform.governance.cluster_plan import EnumDanger, Plan, Step
+from onex_platform_tests.support.forked_programs import run_program
 
 pytestmark = pytest.mark.servers
 
@@ -75,13 +75,9 @@ def test_a_killed_apply_leaves_a_cluster_for_which_the_next_plan_is_right(
     assert kind in {step.kind for step in before.steps}
     file = tmp_path / "plan.json"
     file.write_text(before.model_dump_json(), encoding="utf-8")
-    killed = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, f"{when}:{point}", str(file)],
-        env={"PATH": "", "PYTHONPATH": ":".join(sys.path), **address_variables(secured)},
-        check=False,
-        capture_output=True,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()
+    variables = address_variables(secured)
+    ended = run_program(_PROGRAM, f"{when}:{point}", str(file), variables=variables)
+    assert ended == -signal.SIGKILL
     rest = plan(governed)
     assert len(rest.steps) <= len(before.steps)
     apply(governed, rest, allowed=_ALL)

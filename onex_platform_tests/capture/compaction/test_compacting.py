@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 import yaml
 
 from onex_platform.base import faults
-from onex_platform.base.environment import child_environment
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
 from onex_platform.capture.captured_archive import ArchiveAddress, CapturedArchive
@@ -46,6 +43,7 @@ from onex_platform_tests.support.captured_archives import (
     store_pages,
 )
 from onex_platform_tests.support.captured_pages import entry_of, event, events_of
+from onex_platform_tests.support.forked_programs import run_program
 from onex_platform_tests.support.index_servers import EVERY_INDEX, open_one
 
 if TYPE_CHECKING:
@@ -306,13 +304,7 @@ def test_a_killed_compaction_leaves_the_old_or_the_new_pages_and_the_next_comple
     pages = some_pages(12)
     with address.open() as archive:
         old = store_pages(archive.storage, archive.index, pages)
-        run = subprocess.run(
-            [sys.executable, "-c", _MERGE, point, str(file)],
-            env=child_environment({}),
-            timeout=120,
-            check=False,
-        )
-        assert run.returncode == -signal.SIGKILL
+        assert run_program(_MERGE, point, str(file)) == -signal.SIGKILL
         assert len(visible(archive)) == (1 if is_merged else len(old))
         assert events_in(archive) == events_by_writer(pages)
         merge_all(archive)
