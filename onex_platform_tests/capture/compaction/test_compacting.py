@@ -242,10 +242,10 @@ def test_memory_is_no_index_for_a_run_on_spark(plain: CapturedArchive) -> None:
 
 @pytest.mark.servers
 def test_a_run_on_spark_is_capped_and_reports_what_it_did(
-    spark: SparkSession, capture_database: Settings, tmp_path: Path
+    spark: SparkSession, store_settings: Settings, tmp_path: Path
 ) -> None:
     address = archive_address(
-        tmp_path, capture_database, compaction={"small_bytes": 500, "target_bytes": 1000}
+        tmp_path, store_settings, compaction={"small_bytes": 500, "target_bytes": 1000}
     )
     pages = some_pages(60)
     with address.open() as archive:
@@ -296,9 +296,9 @@ with ArchiveAddress(config, Settings()).open() as archive:
     ],
 )
 def test_a_killed_compaction_leaves_the_old_or_the_new_pages_and_the_next_completes_it(
-    point: str, is_merged: bool, capture_database: Settings, tmp_path: Path
+    point: str, is_merged: bool, store_settings: Settings, tmp_path: Path
 ) -> None:
-    address = archive_address(tmp_path, capture_database)
+    address = archive_address(tmp_path, store_settings)
     file = tmp_path / "snapshotter.yaml"
     file.write_text(yaml.safe_dump(_values(address)))
     pages = some_pages(12)
