@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -31,6 +31,7 @@ from onex_platform_tests.support.snapshot_registry import Registry, open_registr
 from onex_platform_tests.support.stacks import connect, embedded_settings
 from onex_platform_tests.support.stored_rows import Store, open_store
 from onex_platform_tests.support.watched_clock import Watched, open_watched
+from onex_platform_tests.support.work_sharing import ServersOnce
 from onex_platform_tests.support.written_logs import WrittenLog
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in ("long", "servers")
     }
     items.sort(key=lambda item: [item.path not in marked[name] for name in ("long", "servers")])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ServersOnce | None:
+    return ServersOnce(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)
