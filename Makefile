@@ -11,6 +11,8 @@ DEV_STAMP := $(VENV)/.installed-dev
 $(RUN_STAMP): EXTRAS := embedded
 $(UI_STAMP): EXTRAS := embedded,ui
 $(DEV_STAMP): EXTRAS := dev
+# A run starts dozens of Python processes: what one has compiled, the next need not.
+unexport PYTHONDONTWRITEBYTECODE
 # Processes that share the tests; each starts PostgreSQL, Kafka and Spark of its own.
 WORKERS ?= 2
 
