@@ -25,6 +25,7 @@ from onex_platform.stack.jars import spark_jars
 from onex_platform.stack.ports import free_port
 from onex_platform.topics.provision import create_topics
 from onex_platform_tests.support.broker import skip_what_others_left
+from onex_platform_tests.support.class_archives import java_variables
 from onex_platform_tests.support.live_registry import enter_fleet
 from onex_platform_tests.support.s3 import running_s3, s3_environment
 from onex_platform_tests.support.snapshot_registry import Registry, open_registry
@@ -68,10 +69,10 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def short_lived_java() -> Iterator[None]:
-    """Java programs of the tests live for minutes: what the thorough compiler and the parallel
-    collector cost at their start, they never give back."""
+    """Every Java program of the tests, whoever starts it, is one that starts quickly."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        for name, value in java_variables().items():
+            environment.setenv(name, value)
         yield
 
 
