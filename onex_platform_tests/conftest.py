@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -27,12 +27,14 @@ from onex_platform.stack.ports import free_port
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import skip_what_others_left
+from onex_platform_tests.support.class_archives import java_variables
 from onex_platform_tests.support.live_registry import enter_fleet
 from onex_platform_tests.support.s3 import running_s3, s3_environment
 from onex_platform_tests.support.snapshot_registry import Registry, open_registry
 from onex_platform_tests.support.stacks import connect, embedded_settings
 from onex_platform_tests.support.stored_rows import Store, open_store
 from onex_platform_tests.support.watched_clock import Watched, open_watched
+from onex_platform_tests.support.work_sharing import ServersOnce
 from onex_platform_tests.support.written_logs import WrittenLog
 
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: [item.path not in marked[name] for name in ("long", "servers")])
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ServersOnce | None:
+    return ServersOnce(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     """Whoever runs the command in this process sets up its logs; the next test finds them anew."""
@@ -64,10 +71,10 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def short_lived_java() -> Iterator[None]:
-    """Java programs of the tests live for minutes: what the thorough compiler and the parallel
-    collector cost at their start, they never give back."""
+    """Every Java program of the tests, whoever starts it, is one that starts quickly."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        for name, value in java_variables().items():
+            environment.setenv(name, value)
         yield
 
 

@@ -305,7 +305,8 @@ def _remember_place(
     if place is not None:
         cursor.execute(
             "INSERT INTO scan_positions (domain, kind, deadline, entity_id)"
-            " VALUES (%s, %s, %s, %s)",
+            " VALUES (%s, %s, %s, %s) ON CONFLICT (domain, kind) DO UPDATE"
+            " SET deadline = excluded.deadline, entity_id = excluded.entity_id",
             [domain, kind, *place],
         )
 

@@ -11,6 +11,8 @@ from typing import TypeGuard
 
 import pytest
 
+from onex_platform_tests.support.work_sharing import RARE
+
 TESTS = Path(__file__).parent.parent
 MODULES = sorted(TESTS.rglob("*.py"))
 _SKIPS = {"skip", "skipif", "xfail", "importorskip"}
@@ -124,3 +126,9 @@ def test_the_tests_keep_their_rules(rule: object) -> None:
 def test_a_breach_is_found(rule: object, program: str) -> None:
     assert callable(rule)
     assert rule(ast.parse(program))
+
+
+@pytest.mark.parametrize("word", RARE)
+def test_a_rare_server_is_asked_for_by_more_than_one_file(word: str) -> None:
+    asking = [file for file in TESTS.rglob("test_*.py") if word in file.read_text()]
+    assert len(asking) > 1

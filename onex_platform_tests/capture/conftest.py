@@ -6,17 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from onex_platform.base.settings import Settings
-from onex_platform.engines.postgres.migrations import migrate
 from onex_platform_tests.support.opensearch import running_opensearch
 from onex_platform_tests.support.redis_server import running_redis
-
-
-@pytest.fixture
-def capture_database(database_settings: Settings) -> Settings:
-    """A migrated database of the test's own."""
-    migrate(database_settings)
-    return database_settings
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,6 @@ from onex_platform.cli import captured_pages
 from onex_platform.cli.pages import command
 from onex_platform.cli.snapshotter import command as snapshotter
 from onex_platform.engines.kafka.clients import open_admin, read_to_end
-from onex_platform.engines.postgres.migrations import migrate
 from onex_platform_tests.support.captured_archives import store_pages
 from onex_platform_tests.support.captured_pages import entry_of, event, events_of, page_of
 
@@ -31,11 +30,10 @@ pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
-def config(tmp_path: Path, database_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path: Path, store_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A configuration whose archive holds a page with three events."""
-    migrate(database_settings)
     for module in (base_settings, captured_pages):
-        monkeypatch.setattr(module, "load_settings", lambda: database_settings)
+        monkeypatch.setattr(module, "load_settings", lambda: store_settings)
     file = tmp_path / "snapshotter.yaml"
     file.write_text(
         "plugin: snapshotter\n"
@@ -47,7 +45,7 @@ def config(tmp_path: Path, database_settings: Settings, monkeypatch: pytest.Monk
     page = page_of(events)
     opened = load_config(file)
     open_storage(opened.storage).put("1.pb.zst", page.data, content_type="x/y", attributes={})
-    index = open_index(opened.index, database_settings)
+    index = open_index(opened.index, store_settings)
     index.publish([entry_of(page, "1.pb.zst")])
     index.close()
     return file
@@ -79,12 +77,12 @@ def test_a_replay_selects_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert json.loads(line)["sequence"] == 2
 
 
-def test_a_replay_fills_a_topic(config: Path, database_settings: Settings) -> None:
+def test_a_replay_fills_a_topic(config: Path, store_settings: Settings) -> None:
     topic = f"replayed-{uuid4()}"
-    with open_admin(database_settings) as admin:
+    with open_admin(store_settings) as admin:
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
     assert run("replay", "--config", config, "--to", f"kafka:{topic}").exit_code == 0
-    records = list(read_to_end(database_settings, [topic]))
+    records = list(read_to_end(store_settings, [topic]))
     assert sorted(record.value() for record in records) == [b"a 1", b"a 2", b"b 1"]
     headers = {record.value(): dict(record.headers()) for record in records}
     assert headers[b"b 1"]["type"] == b"login"
@@ -120,10 +118,10 @@ def add_pages(config: Path, settings: Settings, *pages: list[CapturedEvent]) -> 
 
 @pytest.mark.usefixtures("spark")
 def test_small_pages_are_merged_and_swept(
-    config: Path, database_settings: Settings, tmp_path: Path
+    config: Path, store_settings: Settings, tmp_path: Path
 ) -> None:
     more = [events_of("a", [number], tenant=DEFAULT_TENANT) for number in (3, 4)]
-    add_pages(config, database_settings, *more)
+    add_pages(config, store_settings, *more)
     before = run("replay", "--config", config).stdout
     dry = maintain("compact", "--config", config, "--dry-run")
     assert dry.stdout.startswith("would merge  3 pages")

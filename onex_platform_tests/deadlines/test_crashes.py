@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from datetime import timedelta
 
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import address_variables
 from onex_platform.deadlines.scan import scan
 from onex_platform.deadlines.scan_state import holds, overrides
@@ -18,6 +15,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import TENANT, at
+from onex_platform_tests.support.forked_programs import run_program
 from onex_platform_tests.support.watched_clock import Watched
 
 pytestmark = pytest.mark.servers
@@ -51,13 +49,8 @@ def killed_at(watched: Watched, point: str, **variables: str) -> None:
         "ONEX_PAGES_URL": settings.pages.url or "",
         "ONEX_DEADLINES_BATCH_ROWS": "10",
     }
-    killed = subprocess.run(
-        [sys.executable, "-c", _CHILD, point, NOW.isoformat()],
-        env=child_environment(usual | variables),
-        timeout=120,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    ended = run_program(_CHILD, point, NOW.isoformat(), variables=usual | variables)
+    assert ended == -signal.SIGKILL
 
 
 # In the order in which they happen, with the facts that are there then. Where one effect follows

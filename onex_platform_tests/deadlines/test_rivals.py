@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +12,6 @@ from typing import Any
 import psutil
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.deadlines.expiry_guard import ExpiryGuard, note_expiries
 from onex_platform.deadlines.scan import ScanAccount, scan
@@ -23,6 +20,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.projections import overdue
 from onex_platform.stack.processes import wait_until
 from onex_platform_tests.support.events import TENANT, at
+from onex_platform_tests.support.forked_programs import start_program
 from onex_platform_tests.support.waiting import let_clock_pass
 from onex_platform_tests.support.watched_clock import MINUTE, Watched, open_watched, with_deadlines
 
@@ -59,14 +57,13 @@ def stuck_scanner(settings: Settings, function: str) -> Iterator[psutil.Process]
         "ONEX_DEADLINES_BATCH_ROWS": str(limits.batch_rows),
         "ONEX_DEADLINES_TURN_SECONDS": str(limits.turn_seconds),
     }
-    command = [sys.executable, "-c", _STUCK, function, NOW.isoformat()]
-    with subprocess.Popen(command, env=child_environment(variables)) as child:
-        process = psutil.Process(child.pid)
-        try:
-            assert wait_until(lambda: process.status() == psutil.STATUS_STOPPED, 60)
-            yield process
-        finally:
-            child.kill()
+    child = start_program(_STUCK, function, NOW.isoformat(), variables=variables)
+    process = psutil.Process(child.pid)
+    try:
+        assert wait_until(lambda: process.status() == psutil.STATUS_STOPPED, 60)
+        yield process
+    finally:
+        child.kill()
 
 
 # Inside a batch, after the last one, and before its turn, with the watch in its hands.

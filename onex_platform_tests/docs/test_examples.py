@@ -19,7 +19,15 @@ pytestmark = [pytest.mark.servers, pytest.mark.long]
 _LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _PROMPT = "$ "
 
-PAGES_WITH_EXAMPLES = [page for page in all_pages() if page.blocks("console", "python")]
+
+def _stops_the_servers(page: Page) -> bool:
+    return any("$ onex stack down" in block.text for block in page.blocks("console"))
+
+
+# Whoever stops the servers comes last: the others would have to start them again.
+PAGES_WITH_EXAMPLES = sorted(
+    (page for page in all_pages() if page.blocks("console", "python")), key=_stops_the_servers
+)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,6 +20,7 @@ from onex_platform.engines.kafka.topic_admin import topic_names
 from onex_platform.governance.cluster import apply, plan, set_account_password
 from onex_platform.governance.cluster_plan import EnumDanger, Plan, Step
 from onex_platform.governance.governed import Governed
+from onex_platform_tests.support.forked_programs import run_program
 from onex_platform_tests.support.governed_clusters import ALL_DANGERS, FEW_TOPICS, settle, spoil
 
 pytestmark = [pytest.mark.servers, pytest.mark.long]
@@ -90,13 +90,9 @@ def test_a_killed_apply_leaves_a_cluster_for_which_the_next_plan_is_right(
     assert kind in {step.kind for step in before.steps}
     file = tmp_path / "plan.json"
     file.write_text(before.model_dump_json(), encoding="utf-8")
-    killed = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, f"{when}:{point}", str(file), *FEW_TOPICS],
-        env={"PATH": "", "PYTHONPATH": ":".join(sys.path), **address_variables(governed.settings)},
-        check=False,
-        capture_output=True,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()
+    variables = address_variables(governed.settings)
+    ended = run_program(_PROGRAM, f"{when}:{point}", str(file), *FEW_TOPICS, variables=variables)
+    assert ended == -signal.SIGKILL
     rest = plan(governed)
     # What was not done is planned again. Nothing else is, but the topic that is wanted back, and
     # the mode of a subject that has no schema yet: a registry does not show it.

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.pipeline import drain
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
+from onex_platform_tests.support.forked_programs import run_program
 from onex_platform_tests.support.pipeline_runs import a_mixed_morning
 
 if TYPE_CHECKING:
@@ -65,13 +63,7 @@ def test_a_run_killed_at_any_effect_is_completed_by_the_next(
     variables |= {"ONEX_PAGES_URL": settings.pages.url or "", "ONEX_PAGES_SETTLE_SECONDS": "0.05"}
     if effect == "ingest.drop_pages":
         variables["ONEX_PAGES_TASK_BYTES"] = _TOO_FEW
-    killed = subprocess.run(
-        [sys.executable, "-c", _RUN, f"{moment}:{effect}"],
-        env=child_environment(variables),
-        timeout=120,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    assert run_program(_RUN, f"{moment}:{effect}", variables=variables) == -signal.SIGKILL
     with open_archive(settings) as archive:
         drain(spark, archive, linger_seconds=0.1)
         require_live_equals_replay(archive)
@@ -103,13 +95,8 @@ def test_a_mark_is_there_with_its_batch_or_not_at_all(
     with open_archive(settings) as archive:
         with archive.database.transaction() as cursor:
             cursor.execute("ALTER TABLE handed_projections ADD CHECK (node_name <> 'node-1')")
-        killed = subprocess.run(
-            [sys.executable, "-c", _RUN, f"{moment}:set_aside.mark"],
-            env=child_environment(variables),
-            timeout=120,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL
+        ended = run_program(_RUN, f"{moment}:set_aside.mark", variables=variables)
+        assert ended == -signal.SIGKILL
         with archive.database.transaction() as cursor:
             assert cursor.execute("SELECT FROM set_aside_nodes").fetchall() == []
             assert cursor.execute("SELECT FROM batch_outcomes").fetchall() == []

@@ -25,7 +25,7 @@ def open_one(request: pytest.FixtureRequest, ttl_seconds: float | None = None) -
     if request.param == "memstore":
         return MemoryIndex(ttl_seconds)
     if request.param == "postgres":
-        return PostgresIndex(request.getfixturevalue("capture_database"), ttl_seconds)
+        return PostgresIndex(request.getfixturevalue("store_settings"), ttl_seconds)
     if request.param == "clickhouse":
         address = request.getfixturevalue("clickhouse_url")
         return ClickHouseIndex(address, table=f"t{uuid4().hex}", ttl_seconds=ttl_seconds)

@@ -3,7 +3,6 @@ is forked from a process that has imported everything."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from onex_platform.base import faults
 from onex_platform.capture.api.serving import run
 from onex_platform.capture.read.kafka_relay import Relay
+from onex_platform_tests.support.forked_programs import forking
 from onex_platform_tests.support.plain_slots import (
     FileBroker,
     FolderIndex,
@@ -21,9 +21,6 @@ from onex_platform_tests.support.plain_slots import (
 from onex_platform_tests.support.snapshotters import config_for
 
 RELAYED = "relayed"  # the topic that the process's relay sends to
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([__name__])
 
 
 class ServerProcess:
@@ -36,8 +33,8 @@ class ServerProcess:
         point: str | None = None,
         passes: int = 1,
     ) -> None:
-        self._ports, sender = _processes.Pipe(duplex=False)
-        self._process = _processes.Process(
+        self._ports, sender = forking.Pipe(duplex=False)
+        self._process = forking.Process(
             target=_serve, args=(folder, sections, point, passes, sender)
         )
         self._process.start()

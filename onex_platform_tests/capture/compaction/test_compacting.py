@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 import yaml
 
 from onex_platform.base import faults
-from onex_platform.base.environment import child_environment
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
 from onex_platform.capture.captured_archive import ArchiveAddress, CapturedArchive
@@ -41,6 +38,7 @@ from onex_platform_tests.support.captured_archives import (
     store_pages,
 )
 from onex_platform_tests.support.captured_pages import entry_of, event, events_of
+from onex_platform_tests.support.forked_programs import run_program
 from onex_platform_tests.support.index_servers import EVERY_INDEX, open_one
 
 if TYPE_CHECKING:
@@ -239,10 +237,10 @@ def test_memory_is_no_index_for_a_run_on_spark(plain: CapturedArchive) -> None:
 
 @pytest.mark.servers
 def test_a_run_on_spark_is_capped_and_reports_what_it_did(
-    spark: SparkSession, capture_database: Settings, tmp_path: Path
+    spark: SparkSession, store_settings: Settings, tmp_path: Path
 ) -> None:
     address = archive_address(
-        tmp_path, capture_database, compaction={"small_bytes": 500, "target_bytes": 1000}
+        tmp_path, store_settings, compaction={"small_bytes": 500, "target_bytes": 1000}
     )
     pages = some_pages(60)
     with address.open() as archive:
@@ -293,21 +291,15 @@ with ArchiveAddress(config, Settings()).open() as archive:
     ],
 )
 def test_a_killed_compaction_leaves_the_old_or_the_new_pages_and_the_next_completes_it(
-    point: str, is_merged: bool, capture_database: Settings, tmp_path: Path
+    point: str, is_merged: bool, store_settings: Settings, tmp_path: Path
 ) -> None:
-    address = archive_address(tmp_path, capture_database)
+    address = archive_address(tmp_path, store_settings)
     file = tmp_path / "snapshotter.yaml"
     file.write_text(yaml.safe_dump(_values(address)))
     pages = some_pages(12)
     with address.open() as archive:
         old = store_pages(archive.storage, archive.index, pages)
-        run = subprocess.run(
-            [sys.executable, "-c", _MERGE, point, str(file)],
-            env=child_environment({}),
-            timeout=120,
-            check=False,
-        )
-        assert run.returncode == -signal.SIGKILL
+        assert run_program(_MERGE, point, str(file)) == -signal.SIGKILL
         assert len(visible(archive)) == (1 if is_merged else len(old))
         assert events_in(archive) == events_by_writer(pages)
         merge_all(archive)

@@ -33,7 +33,6 @@ from onex_platform.capture.writers import WriterKey
 from onex_platform.engines.kafka.clients import open_admin, open_producer, read_to_end
 from onex_platform.engines.kafka.topic_admin import TopicLayout, create
 from onex_platform.engines.postgres.database import open_database
-from onex_platform.engines.postgres.migrations import migrate
 from onex_platform_tests.support.plain_slots import FolderIndex, FolderStorage
 from onex_platform_tests.support.snapshotters import config_for
 
@@ -199,9 +198,8 @@ def test_a_lost_answer_sends_again_and_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.servers
-def test_no_moment_is_evident_that_a_mark_does_not_cover(database_settings: Settings) -> None:
-    migrate(database_settings)
-    with open_database(database_settings) as database:
+def test_no_moment_is_evident_that_a_mark_does_not_cover(store_settings: Settings) -> None:
+    with open_database(store_settings) as database:
         store = PostgresRelayStore(database, "one")
         with database.transaction() as cursor:
             assert captured_until(cursor, datetime.now(UTC)) is None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,7 +12,6 @@ from datetime import datetime, timedelta
 import psutil
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.errors import InfraError
 from onex_platform.base.resilience import CircuitBreaker
 from onex_platform.base.settings import PipelineSettings, Settings, address_variables
@@ -30,6 +27,7 @@ from onex_platform.engines.postgres.leases import (
     open_leases,
 )
 from onex_platform.stack.processes import wait_until
+from onex_platform_tests.support.forked_programs import ForkedProgram, start_program
 
 pytestmark = pytest.mark.servers
 
@@ -234,15 +232,10 @@ with open_keeper(settings) as keeper:
 """
 
 
-def owner(settings: Settings, *arguments: str) -> psutil.Popen:
+def owner(settings: Settings, *arguments: str) -> ForkedProgram:
     """A process that takes the lease."""
     variables = {**address_variables(settings), "ONEX_PIPELINE_LEASE_SECONDS": str(SECONDS)}
-    return psutil.Popen(
-        [sys.executable, "-c", _OWNER, *arguments],
-        env=child_environment(variables),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return start_program(_OWNER, *arguments, variables=variables)
 
 
 @pytest.mark.parametrize("effect", ["leases.claim", "leases.take", "leases.end"])
@@ -251,7 +244,7 @@ def test_an_owner_killed_at_any_effect_is_succeeded(
     settings: Settings, keeper_of: Callable[[], LeaseKeeper], moment: str, effect: str
 ) -> None:
     killed = owner(settings, f"{moment}:{effect}")
-    assert killed.wait(60) == -signal.SIGKILL
+    assert killed.wait() == -signal.SIGKILL
     lease = keeper_of().claim(NAME, exclusive=True)
     assert wait_until(lease.take, 10)
 
@@ -263,9 +256,8 @@ def test_an_owner_stopped_inside_a_transaction_loses_its_locks(
 ) -> None:
     stopped = owner(settings, "-", "stays")
     try:
-        assert stopped.stdout is not None
-        assert stopped.stdout.readline() == "inside\n"
-        stopped.suspend()
+        assert stopped.output.readline() == "inside\n"
+        psutil.Process(stopped.pid).suspend()
         lease = keeper_of().claim(NAME, exclusive=True)
         assert wait_until(lease.take, 10)
         with database.fenced(lease.fence).transaction() as cursor:
@@ -275,7 +267,6 @@ def test_an_owner_stopped_inside_a_transaction_loses_its_locks(
         assert (record.ending, record.lives) == ("expired", False)
     finally:
         stopped.kill()
-        stopped.wait()
 
 
 def test_what_a_run_no_longer_renews_is_ended_for_it(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import address_variables
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.verification import verify_log
@@ -17,6 +14,7 @@ from onex_platform.log.compaction.merge import merge_group
 from onex_platform.log.stats import log_stats
 from onex_platform.log.verify.orphans import delete_orphans
 from onex_platform.log.verify.page_check import verify_pages
+from onex_platform_tests.support.forked_programs import run_program
 from onex_platform_tests.support.written_logs import (
     WrittenLog,
     events_of,
@@ -52,13 +50,7 @@ def killed(log: WrittenLog, point: str) -> None:
         "ONEX_PAGES_BUCKETS": str(log.archive.log.buckets),
         "ONEX_PAGES_GRACE_SECONDS": "3600",
     }
-    run = subprocess.run(
-        [sys.executable, "-c", _MERGE, point, str(log.folded)],
-        env=child_environment(variables),
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == -signal.SIGKILL
+    assert run_program(_MERGE, point, str(log.folded), variables=variables) == -signal.SIGKILL
 
 
 def require_whole(log: WrittenLog) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.order import position_at
@@ -19,6 +16,7 @@ from onex_platform.projections.history.hourly_states import HOUR, nearest_state,
 from onex_platform.projections.history.state_files import StoredState
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.folded_logs import hours_of, replayed
+from onex_platform_tests.support.forked_programs import run_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,13 +78,8 @@ def test_a_killed_writer_leaves_the_old_hour_or_the_new_one_and_the_next_tidies_
         "ONEX_PAGES_SMALL_CUT_EVENTS": str(settings.pages.small_cut_events),
         "ONEX_PAGES_GRACE_SECONDS": str(settings.pages.grace_seconds),
     }
-    killed = subprocess.run(
-        [sys.executable, "-c", _WRITE, point, hour.isoformat()],
-        env=child_environment(variables),
-        timeout=120,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    ended = run_program(_WRITE, point, hour.isoformat(), variables=variables)
+    assert ended == -signal.SIGKILL
     found = nearest_state(archive.log, old.position)
     assert (found == old) == (POINTS.index(point) < POINTS.index("after:history.commit_hour"))
     assert _keys(found) <= _files(archive)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.rebuild.rebuild import open_rebuild
 from onex_platform_tests.support.events import at
 from onex_platform_tests.support.folded_logs import replayed, rows_of, take_cut
+from onex_platform_tests.support.forked_programs import ForkedProgram, start_program
 from onex_platform_tests.support.live_registry import NODES, damage, fold, joining, physical
 from onex_platform_tests.support.waiting import eventually
 
@@ -59,15 +57,13 @@ POINTS = (
 SIDE_TABLES = ("rebuilds", "rebuilt_registrations")
 
 
-def begin(archive: PageArchive, remote: Settings, point: str) -> subprocess.Popen[bytes]:
+def begin(archive: PageArchive, remote: Settings, point: str) -> ForkedProgram:
     attached = archive.settings.model_copy(update={"spark": remote.spark})
     variables = address_variables(attached) | {
         "ONEX_PAGES_URL": archive.log.store.url,
         "ONEX_PAGES_BUCKETS": str(archive.log.buckets),
     }
-    return subprocess.Popen(
-        [sys.executable, "-c", _REBUILD, point], env=child_environment(variables)
-    )
+    return start_program(_REBUILD, point, variables=variables)
 
 
 def require_rebuilt(spark: SparkSession, archive: PageArchive, changes: int) -> None:
@@ -98,7 +94,7 @@ def test_a_killed_rebuild_has_swapped_all_or_nothing_and_the_next_one_works(
     damage(live)
     take_cut(live, joining(50, 120, 1000), at(200))
     child = begin(live, remote_spark, point)
-    assert child.wait(120) == -signal.SIGKILL
+    assert child.wait() == -signal.SIGKILL
     assert bool(physical(live, "rebuilds")["rebuilds"]) is remains
     require_rebuilt(spark, live, 0 if swapped else 4)
 
@@ -111,10 +107,10 @@ def test_what_tasks_write_after_their_rebuild_was_killed_is_removed_as_well(
     with live.database.transaction() as cursor:
         cursor.execute("LOCK TABLE rebuilt_registrations IN SHARE MODE")
         child = begin(live, remote_spark, "after:rebuild.discard")
-        assert eventually(lambda: _tasks_wait(live) or child.poll() is not None, 60)
-        assert child.poll() is None
+        assert eventually(lambda: _tasks_wait(live) or not child.is_alive(), 60)
+        assert child.is_alive()
         child.kill()
-        assert child.wait(30) == -signal.SIGKILL
+        assert child.wait() == -signal.SIGKILL
     require_rebuilt(spark, live, 4)
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
-from onex_platform.base.environment import child_environment
 from onex_platform.base.settings import address_variables
 from onex_platform.domain.envelope import parse_envelope
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.snapshots.audit.sweep import sweep
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import Kind, event, number_id
+from onex_platform_tests.support.forked_programs import run_program
 from onex_platform_tests.support.snapshot_registry import Registry
 from onex_platform_tests.support.stored_rows import queue_events
 
@@ -45,13 +43,7 @@ def _run_and_die(registry: Registry, point: str) -> None:
         "SNAPSHOT_TOPIC": registry.config.topic,
         "SNAPSHOT_PARTITION_COUNT": str(registry.config.partition_count),
     }
-    killed = subprocess.run(
-        [sys.executable, "-c", _RUN, point],
-        env=child_environment(variables),
-        timeout=60,
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    assert run_program(_RUN, point, variables=variables) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("effect", ["snapshots.send", "snapshots.mark"])
