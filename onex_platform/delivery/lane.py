@@ -1,0 +1,381 @@
+"""One partition of a source with its partition of `rty`, for one group: which keys wait, what is
+due, how far positions may be committed. Pure: events come in, entries and work go out.
+
+What holds, whoever is killed at whatever moment:
+- The state is a fold of the entries in `rty` from the committed offset on. A lane begins with a
+  claim, and with nothing else until it has read its own claim back.
+- An entry counts when it has been read back. Entries of a writer whose claim is not the last one
+  are void, for everybody: the log's order says who owns the partition, not a clock.
+- The source's committed offset never passes a record whose entry has not been read back, nor one
+  that was handled after such an entry was written. So after a crash a key is handled again from
+  some record on, in order; never an early record behind a late one.
+- The committed offset in `rty` never passes an entry that still counts. One that lies far behind
+  is carried: written again at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
+
+from onex_platform.delivery.config import Limits
+from onex_platform.delivery.entries import (
+    Attempts,
+    Entry,
+    EnumEntry,
+    EnumFailure,
+    Key,
+    Record,
+    shown,
+)
+from onex_platform.delivery.journal import Journal
+from onex_platform.delivery.waiting import Kept, KeyState
+from onex_platform.delivery.work import Alert, Attempt, Bury, Failure, Revive, Work
+
+_REQUESTS = (EnumEntry.REPLAY, EnumEntry.RELEASE)
+
+
+class Lane:
+    """The rules of one partition; made anew at each assignment."""
+
+    def __init__(self, limits: Limits, claim: str) -> None:
+        self.keys: dict[Key, KeyState] = {}
+        self.source: int | None = None  # every record before it is handled or in an entry
+        self.position = 0  # of the next entry to read
+        self.waiting = 0  # records
+        self.deposed = False
+        self.alerts: list[Alert] = []
+        self._limits = limits
+        self._claim = claim
+        self._bytes = 0
+        self._epoch = -1  # the last claim in `rty`, by its offset
+        self._mine: int | None = None  # the same, once it is ours
+        self._restarted = False
+        self._journal = Journal()
+        self._schedule: list[tuple[int, int, Key]] = []
+        self._ties = count()
+        self._told: set[str] = set()
+        self._append(Entry(EnumEntry.CLAIM, b"", claim=claim))
+
+    # How it stands
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it knows what waits, and may write."""
+        return self._mine is not None and not self._journal.is_refused and not self.deposed
+
+    @property
+    def is_full(self) -> bool:
+        return (
+            self.waiting >= self._limits.waiting_records
+            or self._bytes >= self._limits.waiting_bytes
+        )
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether records of the source may be handled."""
+        return self.is_open and not self.is_full
+
+    def commits(self) -> tuple[int | None, int] | None:
+        """How far the source and `rty` may be committed; None: nothing may."""
+        if not self.is_open:
+            return None
+        source = self._journal.committable(self.source)
+        return source, min(self._places(), default=self.position)
+
+    def next_due(self) -> int | None:
+        """When there may be work; None while nothing waits."""
+        return self._schedule[0][0] if self._schedule else None
+
+    # Records of the source
+
+    def failed(self, key: Key, record: Record, failure: Failure, now: int) -> None:
+        """A record of a key that did not wait could not be handled."""
+        self._wait(key, record, self._after(1, failure, now, now), now)
+
+    def follow(self, key: Key, record: Record, now: int) -> None:
+        """A record of a key that waits or is dead goes behind the others."""
+        state = self.keys[key]
+        is_letter = state.dead is not None and record.offset <= state.dead.entry.offset
+        if not is_letter and state.find(record.offset) is None:  # else an earlier owner wrote it
+            self._wait(key, record, Attempts(0, now, now, now, EnumFailure.FOLLOWER), now)
+
+    def _wait(self, key: Key, record: Record, attempts: Attempts, now: int) -> None:
+        state = self.keys.setdefault(key, KeyState())
+        kept = Kept(Entry(EnumEntry.WAIT, key, record.offset, record, attempts))
+        self._insert(state, kept)
+        self._journal.append(kept.entry, record.offset, kept)
+        self._arrange(key, state, now)
+        if self.is_full:
+            self._tell(
+                "too_many_waiting",
+                f"{self.waiting} records with {self._bytes} bytes wait; the source pauses.",
+            )
+
+    # What is due
+
+    def take_due(self, now: int, most: int) -> Iterator[Work]:
+        """Work that is due, oldest first; its outcome is told before the next is taken."""
+        for _ in range(most):
+            if not self.is_open or not self._schedule or self._schedule[0][0] > now:
+                return
+            due, _, key = heappop(self._schedule)
+            state = self.keys.get(key)
+            if state is None or state.busy or state.due != due:
+                continue  # it was arranged anew since
+            state.due = None
+            if work := self._work(key, state):
+                yield work
+
+    def _work(self, key: Key, state: KeyState) -> Work | None:
+        if state.request is None and state.dead is None:
+            first = state.queue[0].entry
+            if not self._is_doomed(first.attempts):
+                return Attempt(key, first)
+        state.busy = True
+        if state.request is EnumEntry.RELEASE:
+            self._append_alive(key)
+            return None
+        if state.request is EnumEntry.REPLAY and state.dead is not None:
+            return Revive(key, state.dead.entry)
+        return Bury(key, tuple(kept.entry for kept in state.queue))
+
+    def succeeded(self, key: Key, now: int) -> None:
+        """The handler took the first record of the key."""
+        state = self.keys[key]
+        offset = state.queue[0].entry.offset
+        self._drop(state, offset)
+        self._append(Entry(EnumEntry.DONE, key, offset))
+        self._arrange(key, state, now)
+
+    def failed_again(self, key: Key, failure: Failure, now: int) -> None:
+        """The handler did not take the first record of the key."""
+        state = self.keys[key]
+        kept = state.queue[0]
+        before = kept.entry.attempts
+        attempts = self._after(before.failures + 1, failure, before.first_seen, now)
+        kept.entry = replace(kept.entry, attempts=attempts)
+        self._append(kept.entry, kept)
+        self._arrange(key, state, now)
+
+    def postponed(self, key: Key, until: int) -> None:
+        """The work could not be done, through no fault of the record's."""
+        state = self.keys[key]
+        state.busy, state.not_before = False, until
+        self._arrange(key, state, until)
+
+    def buried(self, key: Key, entries: Sequence[Entry], letter: int) -> None:
+        """The key's records are in `dlt`, the first of them at offset `letter`."""
+        dead = self.keys[key].dead
+        since = entries[0].offset
+        if dead is not None:
+            letter, since = dead.entry.letter, dead.entry.since
+        marker = Entry(EnumEntry.DEAD, key, entries[-1].offset, letter=letter, since=since)
+        self._append(marker, Kept(marker))
+        self._told.discard("dead_letters_refused")
+
+    def not_buried(self, key: Key, reason: str, now: int) -> None:
+        """`dlt` refused: the key stops, and its records stay where they are."""
+        self.postponed(key, now + self._limits.refusal_pause)
+        self._tell(
+            "dead_letters_refused",
+            f"Records of key {shown(key)!r} can't become dead letters: {reason}",
+        )
+
+    def revive(self, key: Key, letters: Sequence[Record], now: int) -> None:
+        """The dead key's letters wait again, from their first attempt on."""
+        state = self.keys[key]
+        attempts = Attempts(0, now, now, now, EnumFailure.REPLAYED)
+        for record in letters:
+            if state.find(record.offset) is None:
+                kept = Kept(Entry(EnumEntry.WAIT, key, record.offset, record, attempts))
+                self._insert(state, kept)
+                state.reviving.add(self._append(kept.entry, kept))
+        if not state.reviving:
+            self._append_alive(key)
+
+    # Entries of `rty`
+
+    def read(self, entry: Entry | None, place: int, written: int, now: int) -> None:
+        """The next record of `rty`; None if it is not one of this group's."""
+        if place < self.position and self._mine is not None:
+            self._begin_again()
+        self.position = place + 1
+        if entry is None:
+            return
+        if entry.kind is EnumEntry.CLAIM:
+            self._read_claim(entry, place, now)
+        elif entry.kind in _REQUESTS:
+            self._read_request(entry, place, now)
+        elif self._epoch <= entry.epoch < place:  # else void: its writer does not own the log
+            self._epoch = entry.epoch
+            if entry.epoch == self._mine:
+                self._read_back(entry.number, place, written, now)
+            else:
+                self._fold(entry, place, written, now)
+
+    def _read_claim(self, entry: Entry, place: int, now: int) -> None:
+        self._epoch = place
+        if entry.claim != self._claim:
+            self.deposed = self._mine is not None
+            return
+        self._mine = place
+        self._read_back(entry.number, place, 0, now)
+        if self._restarted:
+            self._restarted = False
+            self._carry(lambda *_: True)
+        for key, state in self.keys.items():
+            self._arrange(key, state, now)
+
+    def _read_request(self, entry: Entry, place: int, now: int) -> None:
+        state = self.keys.get(entry.key)
+        if state is not None and state.dead is not None:
+            state.request, state.request_place = entry.kind, place
+            self._arrange(entry.key, state, now)
+
+    def _read_back(self, number: int, place: int, written: int, now: int) -> None:
+        found = self._journal.read_back(number)
+        if found is None:
+            return
+        if not self._journal.is_refused:
+            self._told.discard("retry_refused")
+        key, kept = found.entry.key, found.kept
+        if kept is not None:
+            kept.place, kept.written = place, written
+        state = self.keys.get(key)
+        if state is None:
+            return
+        if number in state.reviving:
+            state.reviving.discard(number)
+            if not state.reviving:
+                self._append_alive(key)
+        is_carried = kept is not None and kept is state.dead
+        if found.entry.kind in (EnumEntry.DEAD, EnumEntry.ALIVE) and not is_carried:
+            state.busy = False
+            self._change(state, found.entry, kept)
+            self._arrange(key, state, now)
+
+    def _fold(self, entry: Entry, place: int, written: int, now: int) -> None:
+        """An entry of an earlier owner; nothing is done about it before the lane is open."""
+        state = self.keys.setdefault(entry.key, KeyState())
+        if entry.kind is EnumEntry.WAIT:
+            capped = min(entry.attempts.due, now + self._limits.tiers[-1])
+            entry = replace(entry, attempts=entry.attempts._replace(due=capped))
+            kept = state.find(entry.offset)
+            if kept is None:
+                self._insert(state, Kept(entry, place, written))
+            else:
+                kept.entry, kept.place, kept.written = entry, place, written
+        else:
+            self._change(state, entry, Kept(entry, place, written))
+        if state.is_over:
+            del self.keys[entry.key]
+
+    def _change(self, state: KeyState, entry: Entry, kept: Kept | None) -> None:
+        """What an entry without a record says of its key."""
+        if entry.kind is EnumEntry.ALIVE:
+            state.dead, state.request = None, None
+            return
+        if entry.kind is EnumEntry.DEAD:
+            state.dead = kept
+        self._drop(state, entry.offset)
+
+    def _begin_again(self) -> None:
+        """`rty` was made anew: nothing that was written is there."""
+        self._mine, self._epoch, self._restarted = None, -1, True
+        for state in self.keys.values():
+            for kept in state.counting():
+                kept.place = None
+            state.request = None
+        self._journal.begin_again()
+        self._append(Entry(EnumEntry.CLAIM, b"", claim=self._claim))
+
+    # Writing
+
+    def take_outbox(self) -> list[Entry]:
+        """Entries to write now, in this order."""
+        return self._journal.take(self._mine)
+
+    def refused(self, number: int, reason: str) -> None:
+        """`rty` did not take an entry: the lane stops until it does."""
+        if self._journal.refuse(number):
+            self._tell("retry_refused", f"rty takes no entries, so its partition pauses: {reason}")
+
+    def write_again(self) -> None:
+        """Try what was refused once more."""
+        self._journal.write_again()
+
+    def tend(self, now: int) -> None:
+        """Carry what lies far behind, so that a restart reads little and `rty` deletes nothing."""
+        if not self.is_open:
+            return
+        if not self.is_full:
+            self._told.discard("too_many_waiting")
+        behind = self.position - max(self._limits.carry_entries, 4 * self.waiting)
+        before = now - self._limits.carry_after
+        self._carry(lambda place, written: place < behind or written < before)
+
+    def _carry(self, is_far: Callable[[int, int], bool]) -> None:
+        on_the_way = self._journal.on_the_way()
+        for state in self.keys.values():
+            for kept in state.counting():
+                is_due = kept.place is None or is_far(kept.place, kept.written)
+                if is_due and id(kept) not in on_the_way:
+                    self._append(kept.entry, kept)
+
+    def _append_alive(self, key: Key) -> None:
+        self._append(Entry(EnumEntry.ALIVE, key, key if isinstance(key, int) else -1))
+
+    def _append(self, entry: Entry, kept: Kept | None = None) -> int:
+        return self._journal.append(entry, self.source, kept)
+
+    # Queues and times
+
+    def _after(self, attempts: int, failure: Failure, first_seen: int, now: int) -> Attempts:
+        found = Attempts(attempts, now, first_seen, now, failure.kind, failure.reason)
+        if self._is_doomed(found):
+            return found
+        return found._replace(due=now + self._limits.tiers[attempts - 1])
+
+    def _is_doomed(self, attempts: Attempts) -> bool:
+        is_permanent = attempts.failure is EnumFailure.PERMANENT
+        return is_permanent or attempts.failures > len(self._limits.tiers)
+
+    def _arrange(self, key: Key, state: KeyState, now: int) -> None:
+        """Note when there is something to do for the key, or forget it."""
+        if state.is_over:
+            del self.keys[key]
+            return
+        if state.busy or not (state.queue or state.request):
+            return
+        due = now
+        if state.request is None and state.dead is None:
+            due = state.queue[0].entry.attempts.due
+        due = max(due, state.not_before)
+        if due != state.due:
+            state.due = due
+            heappush(self._schedule, (due, next(self._ties), key))
+
+    def _insert(self, state: KeyState, kept: Kept) -> None:
+        state.insert(kept)
+        self.waiting += 1
+        self._bytes += kept.size
+
+    def _drop(self, state: KeyState, through: int) -> None:
+        for kept in state.drop(through):
+            self.waiting -= 1
+            self._bytes -= kept.size
+
+    def _places(self) -> Iterator[int]:
+        """Where `rty` has everything that still counts."""
+        for state in self.keys.values():
+            yield from (kept.place for kept in state.counting() if kept.place is not None)
+            if state.request is not None:
+                yield state.request_place
+
+    def _tell(self, name: str, message: str) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            self.alerts.append(Alert(name, message))
