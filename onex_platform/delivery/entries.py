@@ -121,7 +121,7 @@ def shown(key: Key) -> str:
     return f"#{key}" if isinstance(key, int) else key.decode("utf-8", "backslashreplace")
 
 
-def encode(entry: Entry, group: str) -> list[tuple[str, bytes | None]]:
+def encode(entry: Entry, group: str) -> list[tuple[str, str | bytes | None]]:
     """The entry's headers: the record's own, and ours behind them."""
     kept = entry.attempts
     ours: dict[str, str | int] = {
@@ -145,8 +145,8 @@ def encode(entry: Entry, group: str) -> list[tuple[str, bytes | None]]:
             SOURCE_PARTITION: entry.record.partition,
             _SOURCE_TIMESTAMP: entry.record.timestamp_ms,
         }
-    own = [] if entry.record is None else list(entry.record.headers)
-    return own + [(name, str(value).encode()) for name, value in ours.items()]
+    own = () if entry.record is None else entry.record.headers
+    return [*own, *((name, str(value).encode()) for name, value in ours.items())]
 
 
 def decode(

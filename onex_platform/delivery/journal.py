@@ -5,6 +5,7 @@ While an entry is among them, the source is committed no further than where it s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -51,6 +52,12 @@ class Journal:
         held = [source, *(found.source for found in self._pending.values())]
         return None if None in held else min(place for place in held if place is not None)
 
+    def places(self) -> Iterator[int]:
+        """Where `rty` has what the entries on their way replace."""
+        for found in self._pending.values():
+            if found.kept is not None and found.kept.place is not None:
+                yield found.kept.place
+
     def on_the_way(self) -> set[int]:
         """The entries that are being written, by their identity."""
         return {id(found.kept) for found in self._pending.values()}
@@ -82,7 +89,7 @@ class Journal:
         self._resting.clear()
 
     def begin_again(self) -> None:
-        """Nothing that was written is there: all of it is written anew."""
+        """Nothing that was written is there: all of it rests until it is written anew."""
         self._refused.clear()
-        self._resting.clear()
-        self._outbox = [*self._pending]
+        self._outbox.clear()
+        self._resting = [*self._pending]

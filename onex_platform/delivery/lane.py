@@ -145,9 +145,10 @@ class Lane:
     def succeeded(self, key: Key, now: int) -> None:
         """The handler took the first record of the key."""
         state = self.keys[key]
-        offset = state.queue[0].entry.offset
+        kept = state.queue[0]
+        offset = kept.entry.offset
         self._drop(state, offset)
-        self._append(Entry(EnumEntry.DONE, key, offset))
+        self._append(Entry(EnumEntry.DONE, key, offset), kept)
         self._arrange(key, state, now)
 
     def failed_again(self, key: Key, failure: Failure, now: int) -> None:
@@ -168,12 +169,14 @@ class Lane:
 
     def buried(self, key: Key, entries: Sequence[Entry], letter: int) -> None:
         """The key's records are in `dlt`, the first of them at offset `letter`."""
-        dead = self.keys[key].dead
-        since = entries[0].offset
-        if dead is not None:
-            letter, since = dead.entry.letter, dead.entry.since
-        marker = Entry(EnumEntry.DEAD, key, entries[-1].offset, letter=letter, since=since)
-        self._append(marker, Kept(marker))
+        state, through = self.keys[key], entries[-1].offset
+        if state.dead is None:
+            since = entries[0].offset
+            kept = Kept(Entry(EnumEntry.DEAD, key, through, letter=letter, since=since))
+        else:
+            kept = state.dead
+            kept.entry = replace(kept.entry, offset=through)
+        state.awaited = self._append(kept.entry, kept)
         self._told.discard("dead_letters_refused")
 
     def not_buried(self, key: Key, reason: str, now: int) -> None:
@@ -226,6 +229,7 @@ class Lane:
         if self._restarted:
             self._restarted = False
             self._carry(lambda *_: True)
+            self._journal.write_again()
         for key, state in self.keys.items():
             self._arrange(key, state, now)
 
@@ -251,8 +255,7 @@ class Lane:
             state.reviving.discard(number)
             if not state.reviving:
                 self._append_alive(key)
-        is_carried = kept is not None and kept is state.dead
-        if found.entry.kind in (EnumEntry.DEAD, EnumEntry.ALIVE) and not is_carried:
+        if number == state.awaited:
             state.busy = False
             self._change(state, found.entry, kept)
             self._arrange(key, state, now)
@@ -321,12 +324,15 @@ class Lane:
         on_the_way = self._journal.on_the_way()
         for state in self.keys.values():
             for kept in state.counting():
+                if kept is state.dead and state.request is not None:
+                    continue  # behind letters that wait again, it would make them letters
                 is_due = kept.place is None or is_far(kept.place, kept.written)
                 if is_due and id(kept) not in on_the_way:
                     self._append(kept.entry, kept)
 
     def _append_alive(self, key: Key) -> None:
-        self._append(Entry(EnumEntry.ALIVE, key, key if isinstance(key, int) else -1))
+        alive = Entry(EnumEntry.ALIVE, key, key if isinstance(key, int) else -1)
+        self.keys[key].awaited = self._append(alive)
 
     def _append(self, entry: Entry, kept: Kept | None = None) -> int:
         return self._journal.append(entry, self.source, kept)
@@ -349,6 +355,7 @@ class Lane:
             del self.keys[key]
             return
         if state.busy or not (state.queue or state.request):
+            state.due = None
             return
         due = now
         if state.request is None and state.dead is None:
@@ -369,7 +376,12 @@ class Lane:
             self._bytes -= kept.size
 
     def _places(self) -> Iterator[int]:
-        """Where `rty` has everything that still counts."""
+        """Where `rty` has everything that still counts.
+
+        So does a record that was handled, until that is read back: a restart must not find a part
+        of what it would undo.
+        """
+        yield from self._journal.places()
         for state in self.keys.values():
             yield from (kept.place for kept in state.counting() if kept.place is not None)
             if state.request is not None:

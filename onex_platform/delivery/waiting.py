@@ -31,6 +31,7 @@ class KeyState:
     request: EnumEntry | None = None
     request_place: int = -1
     busy: bool = False  # its letters are being written or read
+    awaited: int | None = None  # number of the entry that ends this, when it is read back
     due: int | None = None
     not_before: int = 0
     reviving: set[int] = field(default_factory=set)  # numbers of letters that are not read back
