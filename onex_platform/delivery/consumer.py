@@ -145,6 +145,10 @@ class RetryingConsumer:
         """How many records wait in the lanes that are ours."""
         return sum(assigned.lane.waiting for assigned in self._lanes.values())
 
+    def lanes(self) -> int:
+        """How many partitions are ours."""
+        return len(self._lanes)
+
     # Records
 
     def _dispatch(self, messages: Iterable[Any]) -> None:

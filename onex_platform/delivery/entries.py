@@ -7,7 +7,7 @@ without a record mark what became of a key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from onex_platform.domain.headers import (
 KIND = "x-delivery"
 _CLAIM = "x-delivery-claim"
 _NUMBER = "x-delivery-number"
+_LEADS = "x-delivery-leads"
 _LETTER = "x-delivery-letter"
 _SINCE = "x-delivery-since"
 _SOURCE_TIMESTAMP = "x-source-timestamp"
@@ -105,11 +106,9 @@ class Entry:
     claim: str = ""  # of a claim: who makes it
     epoch: int = -1  # the writer's claim, by its offset in `rty`
     number: int = -1  # the writer's count of its entries
+    leads: bool = False  # all of the writer's entries before it have been read back
     letter: int = -1  # of a dead key: where its letters begin in `dlt`
     since: int = -1  # of a dead key: the first letter's offset in the source
-
-    def stamped(self, epoch: int, number: int) -> Entry:
-        return replace(self, epoch=epoch, number=number)
 
 
 def key_of(key: bytes | None, offset: int) -> Key:
@@ -130,6 +129,7 @@ def encode(entry: Entry, group: str) -> list[tuple[str, str | bytes | None]]:
         SOURCE_OFFSET: entry.offset,
         _CLAIM: entry.claim or entry.epoch,
         _NUMBER: entry.number,
+        _LEADS: int(entry.leads),
     }
     if entry.kind is EnumEntry.DEAD:
         ours |= {_LETTER: entry.letter, _SINCE: entry.since}
@@ -159,7 +159,7 @@ def decode(
     begin = _begin_of_ours(headers or ())
     if headers is None or begin is None:
         return None
-    ours = {name: (found or b"").decode() for name, found in headers[begin:]}
+    ours = {name: (found or b"").decode(errors="replace") for name, found in headers[begin:]}
     if ours.get(GROUP) != group:
         return None
     kind = EnumEntry(ours[KIND])
@@ -194,6 +194,7 @@ def decode(
         claim=claim if kind is EnumEntry.CLAIM else "",
         epoch=-1 if kind is EnumEntry.CLAIM else int(claim),
         number=int(ours.get(_NUMBER, -1)),
+        leads=ours.get(_LEADS) == "1",
         letter=int(ours.get(_LETTER, -1)),
         since=int(ours.get(_SINCE, -1)),
     )

@@ -6,10 +6,11 @@ While an entry is among them, the source is committed no further than where it s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
-from onex_platform.delivery.entries import Entry, EnumEntry
+from onex_platform.delivery.entries import Entry
 from onex_platform.delivery.waiting import Kept
 
 
@@ -22,19 +23,24 @@ class Pending(NamedTuple):
 
 
 class Journal:
-    """The lane's own entries, by their numbers."""
+    """The lane's own entries, by their numbers; they are sent in batches, one after the other."""
 
     def __init__(self) -> None:
         self._numbers = count()
         self._pending: dict[int, Pending] = {}
         self._outbox: list[int] = []
+        self._sent: set[int] = set()
+        self._resting: set[int] = set()  # refused, and to be written again
         self._refused: set[int] = set()
-        self._resting: list[int] = []
 
     @property
     def is_refused(self) -> bool:
         """Whether `rty` did not take an entry, and has not taken it since."""
         return bool(self._refused)
+
+    @property
+    def is_sending(self) -> bool:
+        return bool(self._sent)
 
     def append(self, entry: Entry, source: int | None, kept: Kept | None = None) -> int:
         number = next(self._numbers)
@@ -43,8 +49,10 @@ class Journal:
         return number
 
     def read_back(self, number: int) -> Pending | None:
-        """The entry counts from now on; None if it did already."""
+        """The entry counts from now on."""
         self._refused.discard(number)
+        self._resting.discard(number)
+        self._sent.discard(number)
         return self._pending.pop(number, None)
 
     def committable(self, source: int | None) -> int | None:
@@ -63,33 +71,34 @@ class Journal:
         return {id(found.kept) for found in self._pending.values()}
 
     def take(self, epoch: int | None) -> list[Entry]:
-        """Entries to write now, in this order; without an epoch only the claim to one."""
-        ready, later = [], []
-        for number in self._outbox:
-            if (found := self._pending.get(number)) is None:
-                continue
-            if epoch is None and found.entry.kind is not EnumEntry.CLAIM:
-                later.append(number)
-            else:
-                ready.append(found.entry.stamped(-1 if epoch is None else epoch, number))
-        self._outbox = later
-        return ready
+        """The next batch to write, in this order; none before the last one is read back.
+
+        So a reader may begin with the first entry of a batch, and misses none that was refused.
+        """
+        if self._sent or self._resting:
+            return []
+        batch = sorted(set(self._outbox) & self._pending.keys())
+        self._sent, self._outbox = set(batch), []
+        stamp = -1 if epoch is None else epoch
+        return [
+            replace(self._pending[number].entry, epoch=stamp, number=number, leads=not place)
+            for place, number in enumerate(batch)
+        ]
 
     def refuse(self, number: int) -> bool:
-        """`rty` did not take the entry; False if it is known to have it."""
-        if number not in self._pending:
+        """`rty` did not take the entry; False if it is known to have it.
+
+        Whatever was written behind it is void, and has to be written again as well.
+        """
+        if number not in self._sent:
             return False
         self._refused.add(number)
-        self._resting.append(number)
+        void = {other for other in self._sent if other >= number}
+        self._sent -= void
+        self._resting |= void
         return True
 
     def write_again(self) -> None:
         """Try what was refused once more."""
-        self._outbox += sorted(self._resting)
+        self._outbox += self._resting
         self._resting.clear()
-
-    def begin_again(self) -> None:
-        """Nothing that was written is there: all of it rests until it is written anew."""
-        self._refused.clear()
-        self._outbox.clear()
-        self._resting = [*self._pending]

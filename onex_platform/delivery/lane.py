@@ -5,17 +5,18 @@ What holds, whoever is killed at whatever moment:
 - The state is a fold of the entries in `rty` from the committed offset on. A lane begins with a
   claim, and with nothing else until it has read its own claim back.
 - An entry counts when it has been read back. Entries of a writer whose claim is not the last one
-  are void, for everybody: the log's order says who owns the partition, not a clock.
+  are void, for everybody: the log's order says who owns the partition, not a clock. A writer's
+  entries are numbered, and one behind a gap is void as well: it is written again.
 - The source's committed offset never passes a record whose entry has not been read back, nor one
   that was handled after such an entry was written. So after a crash a key is handled again from
   some record on, in order; never an early record behind a late one.
-- The committed offset in `rty` never passes an entry that still counts. One that lies far behind
-  is carried: written again at the end.
+- The committed offset in `rty` never passes an entry that still counts, and is one where a reader
+  may begin. An entry that lies far behind is carried: written again at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
@@ -35,6 +36,8 @@ from onex_platform.delivery.waiting import Kept, KeyState
 from onex_platform.delivery.work import Alert, Attempt, Bury, Failure, Revive, Work
 
 _REQUESTS = (EnumEntry.REPLAY, EnumEntry.RELEASE)
+# Where much counts, entries are carried before there are so many others for each of them.
+_SLACK = 4
 
 
 class Lane:
@@ -52,7 +55,8 @@ class Lane:
         self._bytes = 0
         self._epoch = -1  # the last claim in `rty`, by its offset
         self._mine: int | None = None  # the same, once it is ours
-        self._restarted = False
+        self._number: int | None = None  # of its next entry; None while the first is not read
+        self._start = 0  # the last place where a reader may begin
         self._journal = Journal()
         self._schedule: list[tuple[int, int, Key]] = []
         self._ties = count()
@@ -83,7 +87,8 @@ class Lane:
         if not self.is_open:
             return None
         source = self._journal.committable(self.source)
-        return source, min(self._places(), default=self.position)
+        end = self._start if self._journal.is_sending else self.position
+        return source, min([end, *self._places()])
 
     def next_due(self) -> int | None:
         """When there may be work; None while nothing waits."""
@@ -97,9 +102,7 @@ class Lane:
 
     def follow(self, key: Key, record: Record, now: int) -> None:
         """A record of a key that waits or is dead goes behind the others."""
-        state = self.keys[key]
-        is_letter = state.dead is not None and record.offset <= state.dead.entry.offset
-        if not is_letter and state.find(record.offset) is None:  # else an earlier owner wrote it
+        if record.offset > self.keys[key].last:  # else an earlier owner has seen to it
             self._wait(key, record, Attempts(0, now, now, now, EnumFailure.FOLLOWER), now)
 
     def _wait(self, key: Key, record: Record, attempts: Attempts, now: int) -> None:
@@ -204,42 +207,55 @@ class Lane:
     def read(self, entry: Entry | None, place: int, written: int, now: int) -> None:
         """The next record of `rty`; None if it is not one of this group's."""
         if place < self.position and self._mine is not None:
-            self._begin_again()
+            self.deposed = True
+            self._tell(
+                "entries_lost", f"rty was made anew; entries of {len(self.keys)} keys are lost."
+            )
         self.position = place + 1
-        if entry is None:
+        if entry is None or self.deposed:
             return
         if entry.kind is EnumEntry.CLAIM:
             self._read_claim(entry, place, now)
         elif entry.kind in _REQUESTS:
-            self._read_request(entry, place, now)
-        elif self._epoch <= entry.epoch < place:  # else void: its writer does not own the log
-            self._epoch = entry.epoch
+            self._read_request(entry, now)
+        elif self._is_next(entry, place):
             if entry.epoch == self._mine:
-                self._read_back(entry.number, place, written, now)
+                self._read_back(entry.number, written, now)
             else:
-                self._fold(entry, place, written, now)
+                self._fold(entry, written, now)
+
+    def _is_next(self, entry: Entry, place: int) -> bool:
+        """Whether an entry counts: its writer owns the log, and none is missing before it.
+
+        What was sent behind a refused entry may have been taken; it is sent again behind it.
+        """
+        if not self._epoch <= entry.epoch < place:
+            return False
+        is_known = entry.epoch == self._epoch and self._number is not None
+        if entry.number != self._number if is_known else not entry.leads:
+            return False
+        self._epoch, self._number = entry.epoch, entry.number + 1
+        if entry.leads:
+            self._start = place
+        return True
 
     def _read_claim(self, entry: Entry, place: int, now: int) -> None:
-        self._epoch = place
+        self._epoch, self._number, self._start = place, entry.number + 1, place
         if entry.claim != self._claim:
             self.deposed = self._mine is not None
             return
         self._mine = place
-        self._read_back(entry.number, place, 0, now)
-        if self._restarted:
-            self._restarted = False
-            self._carry(lambda *_: True)
-            self._journal.write_again()
+        self._read_back(entry.number, 0, now)
         for key, state in self.keys.items():
             self._arrange(key, state, now)
 
-    def _read_request(self, entry: Entry, place: int, now: int) -> None:
+    def _read_request(self, entry: Entry, now: int) -> None:
         state = self.keys.get(entry.key)
         if state is not None and state.dead is not None:
-            state.request, state.request_place = entry.kind, place
+            state.request, state.request_place = entry.kind, self._start
             self._arrange(entry.key, state, now)
 
-    def _read_back(self, number: int, place: int, written: int, now: int) -> None:
+    def _read_back(self, number: int, written: int, now: int) -> None:
         found = self._journal.read_back(number)
         if found is None:
             return
@@ -247,7 +263,7 @@ class Lane:
             self._told.discard("retry_refused")
         key, kept = found.entry.key, found.kept
         if kept is not None:
-            kept.place, kept.written = place, written
+            kept.place, kept.written = self._start, written
         state = self.keys.get(key)
         if state is None:
             return
@@ -260,7 +276,7 @@ class Lane:
             self._change(state, found.entry, kept)
             self._arrange(key, state, now)
 
-    def _fold(self, entry: Entry, place: int, written: int, now: int) -> None:
+    def _fold(self, entry: Entry, written: int, now: int) -> None:
         """An entry of an earlier owner; nothing is done about it before the lane is open."""
         state = self.keys.setdefault(entry.key, KeyState())
         if entry.kind is EnumEntry.WAIT:
@@ -268,11 +284,11 @@ class Lane:
             entry = replace(entry, attempts=entry.attempts._replace(due=capped))
             kept = state.find(entry.offset)
             if kept is None:
-                self._insert(state, Kept(entry, place, written))
+                self._insert(state, Kept(entry, self._start, written))
             else:
-                kept.entry, kept.place, kept.written = entry, place, written
+                kept.entry, kept.place, kept.written = entry, self._start, written
         else:
-            self._change(state, entry, Kept(entry, place, written))
+            self._change(state, entry, Kept(entry, self._start, written))
         if state.is_over:
             del self.keys[entry.key]
 
@@ -284,16 +300,6 @@ class Lane:
         if entry.kind is EnumEntry.DEAD:
             state.dead = kept
         self._drop(state, entry.offset)
-
-    def _begin_again(self) -> None:
-        """`rty` was made anew: nothing that was written is there."""
-        self._mine, self._epoch, self._restarted = None, -1, True
-        for state in self.keys.values():
-            for kept in state.counting():
-                kept.place = None
-            state.request = None
-        self._journal.begin_again()
-        self._append(Entry(EnumEntry.CLAIM, b"", claim=self._claim))
 
     # Writing
 
@@ -316,18 +322,17 @@ class Lane:
             return
         if not self.is_full:
             self._told.discard("too_many_waiting")
-        behind = self.position - max(self._limits.carry_entries, 4 * self.waiting)
+        counting = self.waiting + len(self.keys)
+        behind = self.position - max(self._limits.carry_entries, _SLACK * counting)
         before = now - self._limits.carry_after
-        self._carry(lambda place, written: place < behind or written < before)
-
-    def _carry(self, is_far: Callable[[int, int], bool]) -> None:
         on_the_way = self._journal.on_the_way()
         for state in self.keys.values():
             for kept in state.counting():
                 if kept is state.dead and state.request is not None:
                     continue  # behind letters that wait again, it would make them letters
-                is_due = kept.place is None or is_far(kept.place, kept.written)
-                if is_due and id(kept) not in on_the_way:
+                if kept.place is None or id(kept) in on_the_way:
+                    continue
+                if kept.place < behind or kept.written < before:
                     self._append(kept.entry, kept)
 
     def _append_alive(self, key: Key) -> None:

@@ -11,10 +11,10 @@ from onex_platform.delivery.entries import Entry, EnumEntry
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """An entry that counts, and where `rty` has it; no place until it is read back."""
+    """An entry that counts; not yet in `rty` until it is read back."""
 
     entry: Entry
-    place: int | None = None
+    place: int | None = None  # from where a reader finds it
     written: int = 0  # by the broker's clock, Unix ms
 
     @property
@@ -39,6 +39,13 @@ class KeyState:
     @property
     def is_over(self) -> bool:
         return not self.queue and self.dead is None
+
+    @property
+    def last(self) -> int:
+        """The last record of the source that waits or is a letter: none before it is missing."""
+        if self.queue:
+            return self.queue[-1].entry.offset
+        return -1 if self.dead is None else self.dead.entry.offset
 
     def find(self, offset: int) -> Kept | None:
         place = self._place(offset)

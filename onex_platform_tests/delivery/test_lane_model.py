@@ -27,7 +27,8 @@ KEYS = (b"a", b"b", b"c", b"steady", None)
 # By weight: mostly, things go on.
 STEPS = {
     **dict.fromkeys(("produce", "take", "land", "read", "work", "commit", "pass"), 4),
-    **dict.fromkeys(("kill", "depose", "refuse", "again", "no letters", "letters", "replay"), 1),
+    **dict.fromkeys(("kill", "depose", "refuse", "refuse first"), 1),
+    **dict.fromkeys(("again", "no letters", "letters", "replay"), 2),
     "go on": 12,
 }
 GROUP, BYSTANDER = "failing", "bystander"
@@ -86,6 +87,8 @@ class World:
                 self._succeed()
             case "refuse":
                 owner.refuse()
+            case "refuse first":
+                owner.refuse_first()
             case "again":
                 owner.lane.write_again()
             case "no letters":

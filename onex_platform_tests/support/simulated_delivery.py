@@ -92,11 +92,21 @@ class Owner:
             self.lane.refused(entry.number, "it is away")
         self._sent.clear()
 
+    def refuse_first(self) -> None:
+        """Let the broker refuse one entry, and keep what was sent behind it."""
+        self._sent += self.lane.take_outbox()
+        if self._sent:
+            self.lane.refused(self._sent.pop(0).number, "it was away for a moment")
+
     def read(self, most: int) -> None:
         for key, value, headers, written in self.broker.retry[self._retry : self._retry + most]:
             entry = decode(key, value, headers, self.group)
             self.lane.read(entry, self._retry, written, self.broker.now)
             self._retry += 1
+
+    def seek_retry(self, offset: int) -> None:
+        """Read `rty` from there, as a client does whose offset the broker no longer has."""
+        self._retry = offset
 
     def take(self, most: int) -> None:
         """Go on with the source."""
