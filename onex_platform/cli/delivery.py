@@ -14,7 +14,7 @@ import click
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings, load_settings
-from onex_platform.delivery.config import DeliveryConfig
+from onex_platform.delivery.config import DeliveryConfig, broker_names
 from onex_platform.delivery.entries import EnumEntry
 from onex_platform.delivery.letters import (
     ParkedKey,
@@ -25,7 +25,6 @@ from onex_platform.delivery.letters import (
 )
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import load_whole_catalogue
-from onex_platform.topics.grammar import parse_logical, physical
 from onex_platform.topics.policy import load_policy
 
 _SHOWN_BYTES = 100
@@ -141,13 +140,7 @@ def _ask(
 def _meant(topic: str, group: str) -> tuple[Settings, DeliveryConfig]:
     """The cluster, and the group's delivery of the contract's topic on it."""
     settings = attach(load_settings(), services=["kafka"])
-    home = load_policy().home
-
-    def naming(name: str) -> str:
-        logical = parse_logical(name)
-        where = {"environment": settings.environment, "tenant": settings.tenant}
-        return str(physical(logical, **where, home=home))
-
+    naming = broker_names(settings, load_policy().home)
     contract = load_whole_catalogue()[topic]
     return settings, DeliveryConfig.from_contract(contract, group, naming)
 

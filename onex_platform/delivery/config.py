@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import Self
 
 from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.settings import Settings
 from onex_platform.topics.contract import TopicContract
+from onex_platform.topics.grammar import parse_logical, physical
 
 _MS = timedelta(milliseconds=1)
 
@@ -50,9 +52,9 @@ class DeliveryConfig:
 
     @classmethod
     def from_contract(
-        cls, contract: TopicContract, group: str, naming: Callable[[str], str] = str
+        cls, contract: TopicContract, group: str, naming: Callable[[str], str]
     ) -> Self:
-        """What the topic's contract says; `naming` gives the broker's name of a contract's topic.
+        """What the topic's contract says; `naming` is usually `broker_names`.
 
         A topic without `retry` or `dead_letters` is refused.
         """
@@ -69,3 +71,14 @@ class DeliveryConfig:
             group=group,
             limits=Limits(tuple(tier // _MS for tier in contract.retry.tiers)),
         )
+
+
+def broker_names(settings: Settings, home: str) -> Callable[[str], str]:
+    """What the broker calls a contract's topic, in the environment and for the tenant of the
+    settings; `home` is the tenant whose names carry no prefix."""
+
+    def naming(topic: str) -> str:
+        where = {"environment": settings.environment, "tenant": settings.tenant}
+        return str(physical(parse_logical(topic), **where, home=home))
+
+    return naming

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.delivery.config import DeliveryConfig, Limits
+from onex_platform.base.settings import Settings
+from onex_platform.delivery.config import DeliveryConfig, Limits, broker_names
 from onex_platform.delivery.entries import (
     Attempts,
     Entry,
@@ -296,11 +297,12 @@ def test_records_without_a_key_wait_each_for_itself() -> None:
 def test_the_config_is_the_contract_s_and_a_topic_without_retry_is_refused() -> None:
     catalogue = load_whole_catalogue()
     contract = next(found for found in catalogue if found.retry is not None)
-    config = DeliveryConfig.from_contract(contract, "me", lambda name: f"test.{name}")
-    assert config.source == f"test.{contract.topic}"
+    settings = Settings.model_construct(environment="prod", tenant="acme")
+    config = DeliveryConfig.from_contract(contract, "me", broker_names(settings, "omnibase"))
+    assert config.source == f"prod.acme.{contract.topic}"
     assert config.limits.tiers == TIERS
     plain = next(found for found in catalogue if found.retry is None)
     with pytest.raises(ConfigurationError, match="has no retry in its contract"):
-        DeliveryConfig.from_contract(plain, "me")
+        DeliveryConfig.from_contract(plain, "me", str)
     with pytest.raises(ConfigurationError, match="no waiting times"):
         Limits(())

@@ -15,7 +15,7 @@ from onex_platform.delivery.consumer import RetryingConsumer, wall_clock
 from onex_platform.delivery.delivered import Delivery
 from onex_platform.delivery.work import Alert
 from onex_platform.engines.kafka.clients import KafkaRecord, open_admin, open_producer, produce_all
-from onex_platform.engines.kafka.topic_admin import TopicLayout, create
+from onex_platform.engines.kafka.topic_admin import TopicLayout, create, delete
 from onex_platform_tests.support.waiting import eventually
 
 TIERS = (60_000, 900_000, 7_200_000)
@@ -35,10 +35,26 @@ def new_config(
         outage_pause_seconds=0.1,
         commit_seconds=0.05,
     )
-    make(settings, config.source, partitions)
-    make(settings, config.retry, partitions)
-    make(settings, config.dead_letters, partitions)
+    for topic in _topics(config):
+        make(settings, topic, partitions)
     return config
+
+
+@contextmanager
+def made(settings: Settings, config: DeliveryConfig) -> Iterator[None]:
+    """Topics whose names others use as well are gone after the block."""
+    for topic in _topics(config):
+        make(settings, topic, 1)
+    try:
+        yield
+    finally:
+        with open_admin(settings) as admin:
+            for topic in _topics(config):
+                delete(admin, topic)
+
+
+def _topics(config: DeliveryConfig) -> tuple[str, str, str]:
+    return config.source, config.retry, config.dead_letters
 
 
 def make(settings: Settings, topic: str, partitions: int) -> None:
