@@ -14,7 +14,10 @@ from onex_platform import __version__
 COMMANDS = {
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
     "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
-    "delivery": ("onex_platform.cli.delivery", "See and replay what handlers could not handle."),
+    "delivery": (
+        "onex_platform.cli.flow_commands.delivery",
+        "See and replay what handlers could not handle.",
+    ),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
     "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
     "pipeline": ("onex_platform.cli.pipeline", "Run the pipeline without Dagster."),

@@ -30,7 +30,7 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger, redact
 from onex_platform.delivery.config import DeliveryConfig
-from onex_platform.delivery.delivered import Delivery, Handler, record_of
+from onex_platform.delivery.delivered import Delivery, Handler, Redelivery, record_of
 from onex_platform.delivery.entries import Entry, EnumFailure
 from onex_platform.delivery.entry_writer import PRODUCER, EntryWriter
 from onex_platform.delivery.errors import OutageError, PermanentError
@@ -138,6 +138,8 @@ class RetryingConsumer:
         for partition, assigned in list(self._lanes.items()):
             self._tend(partition, assigned, now)
         if time.monotonic() >= self._commits_at:
+            for assigned in self._lanes.values():
+                assigned.lane.tend(now)
             self._commit(self._lanes)
             self._commits_at = time.monotonic() + self._config.commit_seconds
 
@@ -154,8 +156,8 @@ class RetryingConsumer:
     def _dispatch(self, messages: Iterable[Any]) -> None:
         lanes, source = self._lanes, self._config.source
         for message in messages:
-            if (error := message.error()) is not None:
-                self._note(error)
+            if message.error() is not None:
+                self._note(message.error())
                 continue
             assigned = lanes.get(message.partition())
             if assigned is None:
@@ -169,15 +171,14 @@ class RetryingConsumer:
 
     def _take(self, assigned: _Assigned, message: Any) -> bool:
         """Handle a record of the source, or let it wait; False if nothing could be done."""
-        lane, offset = assigned.lane, message.offset()
-        raw = message.key()
+        lane, offset, raw = assigned.lane, message.offset(), message.key()
         key = offset if raw is None else raw
         if key in lane.keys:
             lane.follow(key, record_of(message), self._clock())
             assigned.flows = lane.takes_more
         else:
             try:
-                self._handler(Delivery(raw, message.value(), message=message))
+                self._handler(Delivery(raw, message.value(), message))
             except OutageError as error:
                 self._outage(error)
                 return False
@@ -210,7 +211,6 @@ class RetryingConsumer:
             if not self._take(assigned, assigned.backlog[0]):
                 break
             assigned.backlog.popleft()
-        lane.tend(now)
         self._writer.append(partition, lane)
         self._pause_or_resume(partition, assigned)
         while lane.alerts:
@@ -352,10 +352,8 @@ class RetryingConsumer:
 
 
 def _again(entry: Entry) -> Delivery:
-    record = entry.record
-    assert record is not None  # noqa: S101
-    attempt = entry.attempts.failures + 1
-    return Delivery(record.key, record.value, attempt, record=record)
+    assert entry.record is not None  # noqa: S101
+    return Redelivery(entry.record, entry.attempts.failures + 1)
 
 
 def _failure(error: Exception) -> Failure:

@@ -5,36 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Message
-
 from onex_platform.delivery.entries import Record
 
 
 class Delivery:
-    """One record, at its first attempt or a later one."""
+    """One record at its first attempt; made for each, so it holds no more than it must."""
 
-    __slots__ = ("_message", "_record", "attempt", "key", "value")
+    __slots__ = ("_message", "key", "value")
+    attempt = 1
 
-    def __init__(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        attempt: int = 1,
-        *,
-        message: Message | None = None,
-        record: Record | None = None,
-    ) -> None:
+    def __init__(self, key: bytes | None, value: bytes | None, message: Any) -> None:
         self.key = key
         self.value = value
-        self.attempt = attempt
         self._message = message
-        self._record = record
 
     @property
     def record(self) -> Record:
         """All of it: headers, topic, partition, offset and time, as the source has them."""
-        if self._record is None:
-            self._record = record_of(self._message)
+        return record_of(self._message)
+
+
+class Redelivery(Delivery):
+    """A record at a later attempt, or behind one."""
+
+    __slots__ = ("_record", "attempt")
+
+    def __init__(self, record: Record, attempt: int) -> None:
+        self.key = record.key
+        self.value = record.value
+        self.attempt = attempt
+        self._record = record
+
+    @property
+    def record(self) -> Record:
         return self._record
 
 

@@ -107,7 +107,7 @@ class Entry:
     epoch: int = -1  # the writer's claim, by its offset in `rty`
     number: int = -1  # the writer's count of its entries
     leads: bool = False  # all of the writer's entries before it have been read back
-    letter: int = -1  # of a dead key: where its letters begin in `dlt`
+    letter: int = -1  # of a death, or a request about it: where its letters begin in `dlt`
     since: int = -1  # of a dead key: the first letter's offset in the source
 
 
@@ -131,7 +131,7 @@ def encode(entry: Entry, group: str) -> list[tuple[str, str | bytes | None]]:
         _NUMBER: entry.number,
         _LEADS: int(entry.leads),
     }
-    if entry.kind is EnumEntry.DEAD:
+    if entry.letter >= 0:
         ours |= {_LETTER: entry.letter, _SINCE: entry.since}
     if entry.record is not None:
         ours |= {

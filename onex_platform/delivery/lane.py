@@ -138,11 +138,11 @@ class Lane:
             if not self._is_doomed(first.attempts):
                 return Attempt(key, first)
         state.busy = True
-        if state.request is EnumEntry.RELEASE:
+        if state.request is not None and state.dead is not None:
+            if state.request.kind is EnumEntry.REPLAY:
+                return Revive(key, state.dead.entry)
             self._append_alive(key)
             return None
-        if state.request is EnumEntry.REPLAY and state.dead is not None:
-            return Revive(key, state.dead.entry)
         return Bury(key, tuple(kept.entry for kept in state.queue))
 
     def succeeded(self, key: Key, now: int) -> None:
@@ -246,13 +246,20 @@ class Lane:
             return
         self._mine = place
         self._read_back(entry.number, 0, now)
-        for key, state in self.keys.items():
+        for key, state in list(self.keys.items()):
+            if state.request is not None and not state.concerns(state.request):
+                state.request = None
             self._arrange(key, state, now)
 
     def _read_request(self, entry: Entry, now: int) -> None:
         state = self.keys.get(entry.key)
-        if state is not None and state.dead is not None:
-            state.request, state.request_place = entry.kind, self._start
+        if self._mine is None:
+            # The mark of the death that it is about may come behind it.
+            state = self.keys.setdefault(entry.key, KeyState())
+        elif state is None or not state.concerns(entry):
+            return
+        state.request, state.request_place = entry, self._start
+        if self._mine is not None:
             self._arrange(entry.key, state, now)
 
     def _read_back(self, number: int, written: int, now: int) -> None:

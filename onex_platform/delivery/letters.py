@@ -7,7 +7,7 @@ done they write to `rty`; the owner of the partition does it, now or when there 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -81,7 +81,7 @@ def _parked(lane: Lane, partition: int) -> Iterator[ParkedKey]:
             reason="" if first is None else first.reason,
             due_ms=None if first is None else first.due,
             dead=None if state.dead is None else state.dead.entry,
-            asked=state.request,
+            asked=None if state.request is None else state.request.kind,
         )
 
 
@@ -107,24 +107,26 @@ def request(
 ) -> int:
     """Ask the owners to replay or release dead keys; how many were asked for.
 
-    Asking twice does no harm: a key that is not dead is left alone.
+    Asking twice does no harm: a key that is not dead, or has died again since, is left alone.
     """
-    wanted = [parked for parked in keys if parked.dead is not None]
-    records = []
-    for parked in wanted:
-        is_keyless = isinstance(parked.key, int)
-        entry = Entry(kind, parked.key, parked.key if isinstance(parked.key, int) else -1)
-        records.append(
-            KafkaRecord(
-                config.retry,
-                None,
-                None if is_keyless else parked.key,  # type: ignore[arg-type]
-                encode(entry, config.group),
-                partition=parked.partition,
-            )
+    records = [
+        KafkaRecord(
+            config.retry,
+            None,
+            parked.key if isinstance(parked.key, bytes) else None,
+            encode(request_of(kind, parked.dead), config.group),
+            partition=parked.partition,
         )
+        for parked in keys
+        if parked.dead is not None
+    ]
     with open_producer(settings) as producer, effect("delivery.request"):
         return produce_all(producer, records)
+
+
+def request_of(kind: EnumEntry, dead: Entry) -> Entry:
+    """A request about one death of a key: when the key has died again, it means nothing."""
+    return replace(dead, kind=kind, epoch=-1, number=-1, leads=False)
 
 
 def dead_key(keys: list[ParkedKey], name: str) -> ParkedKey:

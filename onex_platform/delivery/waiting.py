@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from onex_platform.delivery.entries import Entry, EnumEntry
+from onex_platform.delivery.entries import Entry
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +28,7 @@ class KeyState:
 
     queue: list[Kept] = field(default_factory=list)
     dead: Kept | None = None
-    request: EnumEntry | None = None
+    request: Entry | None = None
     request_place: int = -1
     busy: bool = False  # its letters are being written or read
     awaited: int | None = None  # number of the entry that ends this, when it is read back
@@ -38,7 +38,11 @@ class KeyState:
 
     @property
     def is_over(self) -> bool:
-        return not self.queue and self.dead is None
+        return not self.queue and self.dead is None and self.request is None
+
+    def concerns(self, request: Entry) -> bool:
+        """Whether a request is about the death of this key, and not about an earlier one."""
+        return self.dead is not None and self.dead.entry.letter == request.letter
 
     @property
     def last(self) -> int:

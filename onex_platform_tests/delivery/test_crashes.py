@@ -25,6 +25,8 @@ from onex_platform_tests.support.delivery_runs import Diary, member, new_config,
 pytestmark = pytest.mark.servers
 
 KEYS = ["a", "b"] * 10
+# A member that comes back under this name need not wait until the killed one is given up.
+SAME = {"group.instance.id": "one"}
 # Fails for a key for good, until it is mended; notes what it handled in a file.
 _PROGRAM = """
 import sys
@@ -47,7 +49,7 @@ config = DeliveryConfig(
     source, retry, dead_letters, group, Limits((50,), refusal_pause=200), commit_seconds=0.05
 )
 faults.arm(moment)
-with RetryingConsumer(load_settings(), config, handle, **{"session.timeout.ms": 6000}) as consumer:
+with RetryingConsumer(load_settings(), config, handle, **{"group.instance.id": "one"}) as consumer:
     while True:
         consumer.step(0.02)
 """
@@ -96,7 +98,7 @@ def test_a_killed_consumer_loses_nothing(
     send(kafka_settings, config.source, KEYS)
     _killed_at(f"{when}:{point}", kafka_settings, config, tmp_path / "diary", is_mended=False)
     diary = Diary()
-    with member(kafka_settings, config, diary) as running:
+    with member(kafka_settings, config, diary, **SAME) as running:
         running.work_until(lambda: diary.seen["a"][-1:] == [18] and diary.seen["b"][-1:] == [19])
         _require_all_in_order(tmp_path / "diary", diary.seen)
 
@@ -108,13 +110,13 @@ def test_a_killed_replay_is_taken_up_by_the_next_owner(
     config = new_config(kafka_settings, partitions=1)
     send(kafka_settings, config.source, KEYS)
     _killed_at("after:delivery.bury", kafka_settings, config, tmp_path / "diary", is_mended=False)
-    with member(kafka_settings, config, _poisoned()) as running:
+    with member(kafka_settings, config, _poisoned(), **SAME) as running:
         running.work_until(lambda: _ask_for_replay(kafka_settings, config) == 1)
     _killed_at(
         f"{when}:delivery.revive", kafka_settings, config, tmp_path / "diary", is_mended=True
     )
     diary = Diary()
-    with member(kafka_settings, config, diary) as running:
+    with member(kafka_settings, config, diary, **SAME) as running:
         running.work_until(lambda: diary.seen["a"][-1:] == [18])
     assert diary.seen["a"] == [n for n, key in enumerate(KEYS) if key == "a"]
 
@@ -131,7 +133,7 @@ def test_a_killed_request_is_made_or_not_and_may_be_repeated(
 
     config = new_config(kafka_settings, partitions=1)
     send(kafka_settings, config.source, KEYS)
-    with member(kafka_settings, config, _poisoned()) as running:
+    with member(kafka_settings, config, _poisoned(), **SAME) as running:
         running.work_until(
             lambda: any(k.dead for k in parked_keys(kafka_settings, config, wall_clock()))
         )
@@ -140,7 +142,7 @@ def test_a_killed_request_is_made_or_not_and_may_be_repeated(
         _ask_for_replay(kafka_settings, config)
     _ask_for_replay(kafka_settings, config)
     diary = Diary()
-    with member(kafka_settings, config, diary) as running:
+    with member(kafka_settings, config, diary, **SAME) as running:
         running.work_until(lambda: diary.seen["a"][-1:] == [18])
     assert diary.seen["a"] == [n for n, key in enumerate(KEYS) if key == "a"]
 

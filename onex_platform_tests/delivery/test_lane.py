@@ -182,12 +182,19 @@ def test_a_replay_handles_the_letters_before_later_records_and_a_second_does_not
     owner = _owner(broker, poison)
     broker.produce(b"a")
     poison.failures.clear()
-    ask(broker, GROUP, b"a")
-    ask(broker, GROUP, b"a")
-    owner.settle()
-    ask(broker, GROUP, b"a")
+    ask(owner, b"a")
+    again = ask(owner, b"a")
     owner.settle()
     assert broker.handled[GROUP] == {b"a": [0, 1, 2]}
+    poison.failures[b"a"] = PERMANENT
+    broker.produce(b"a")
+    broker.store(broker.retry, again, GROUP)
+    owner.settle()
+    tried = len(owner.attempts)
+    broker.store(broker.retry, again, GROUP)
+    owner.settle()
+    _owner(broker, poison, "second")
+    assert (len(owner.attempts), len(broker.letters)) == (tried, 3)
 
 
 def test_a_released_key_goes_on_without_its_letters() -> None:
@@ -195,7 +202,7 @@ def test_a_released_key_goes_on_without_its_letters() -> None:
     poison = Poison({b"a": PERMANENT})
     owner = _owner(broker, poison)
     poison.failures.clear()
-    ask(broker, GROUP, b"a", EnumEntry.RELEASE)
+    ask(owner, b"a", EnumEntry.RELEASE)
     owner.settle()
     broker.produce(b"a")
     owner.settle()
@@ -206,7 +213,7 @@ def test_a_request_outlives_an_owner_that_is_killed_with_the_letters_under_way()
     broker = _filled(b"a", b"a", b"a")
     poison = Poison({b"a": PERMANENT})
     owner = _owner(broker, poison)
-    ask(broker, GROUP, b"a")
+    ask(owner, b"a")
     owner.read(10)
     owner.work()
     owner.land(1)
@@ -216,6 +223,24 @@ def test_a_request_outlives_an_owner_that_is_killed_with_the_letters_under_way()
     successor = _owner(broker, poison, "second")
     assert broker.handled[GROUP] == {b"a": [0, 1, 2]}
     assert successor.lane.keys == {}
+
+
+def test_a_request_outlives_a_burial_that_was_under_way() -> None:
+    broker = _filled(b"a")
+    poison = Poison({b"a": PERMANENT})
+    owner = _owner(broker, poison)
+    broker.produce(b"a")
+    owner.take(1)
+    owner.land(1)
+    owner.read(1)
+    owner.work()
+    ask(owner, b"a")
+    owner.land(1)
+    owner.read(2)
+    owner.commit()
+    poison.failures.clear()
+    _owner(broker, poison, "second")
+    assert broker.handled[GROUP] == {b"a": [0, 1]}
 
 
 def test_a_record_that_was_handled_counts_until_that_is_read_back() -> None:

@@ -108,7 +108,7 @@ class World:
     def ask_for_all(self) -> None:
         for key, state in self.owner.lane.keys.items():
             if state.dead is not None:
-                ask(self.broker, GROUP, key)
+                ask(self.owner, key)
 
     def _succeed(self) -> None:
         self.owner = self._begin()

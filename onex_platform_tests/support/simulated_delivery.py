@@ -23,6 +23,7 @@ from onex_platform.delivery.entries import (
     key_of,
 )
 from onex_platform.delivery.lane import Lane
+from onex_platform.delivery.letters import request_of
 from onex_platform.delivery.work import Attempt, Bury, Failure, Revive
 
 TIERS = (60_000, 900_000, 7_200_000)
@@ -175,10 +176,13 @@ class Owner:
         return [found[offset] for offset in sorted(found)]
 
 
-def ask(broker: Broker, group: str, key: Key, kind: EnumEntry = EnumEntry.REPLAY) -> None:
-    """What an operator writes."""
-    offset = key if isinstance(key, int) else -1
-    broker.store(broker.retry, Entry(kind, key, offset), group)
+def ask(owner: Owner, key: Key, kind: EnumEntry = EnumEntry.REPLAY) -> Entry:
+    """What an operator writes of a dead key."""
+    dead = owner.lane.keys[key].dead
+    assert dead is not None
+    request = request_of(kind, dead.entry)
+    owner.broker.store(owner.broker.retry, request, owner.group)
+    return request
 
 
 TRANSIENT = Failure(EnumFailure.TRANSIENT, "not now")

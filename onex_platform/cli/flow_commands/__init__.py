@@ -1,0 +1,1 @@
+"""Commands about what flows through topics: dead letters, and what else needs looking after."""
