@@ -163,7 +163,7 @@ class RetryingConsumer:
             if assigned is None:
                 continue  # it was revoked meanwhile
             if message.topic() != source:
-                entry = entry_of(message, self._config.group)
+                entry = entry_of(message, self._config.group, assigned.lane.mine)
                 written = message.timestamp()[1]
                 assigned.lane.read(entry, message.offset(), written, self._clock())
             elif not assigned.flows or not self._take(assigned, message):

@@ -150,9 +150,13 @@ def encode(entry: Entry, group: str) -> list[tuple[str, str | bytes | None]]:
 
 
 def decode(
-    key: bytes | None, value: bytes | None, headers: Headers | None, group: str
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers | None,
+    group: str,
+    mine: int | None = None,
 ) -> Entry | None:
-    """The entry, if it is one of the group's.
+    """The entry, if it is one of the group's; without its record if the reader wrote it itself.
 
     An entry whose numbers can't be read raises ValueError; a due time that can't is due at once.
     """
@@ -167,7 +171,7 @@ def decode(
     claim = ours.get(_CLAIM, "-1")
     record = None
     attempts = _NO_ATTEMPTS
-    if SOURCE_TOPIC in ours:
+    if SOURCE_TOPIC in ours and claim != str(mine):
         record = Record(
             key,
             value,

@@ -10,8 +10,8 @@ What holds, whoever is killed at whatever moment:
 - The source's committed offset never passes a record whose entry has not been read back, nor one
   that was handled after such an entry was written. So after a crash a key is handled again from
   some record on, in order; never an early record behind a late one.
-- The committed offset in `rty` never passes an entry that still counts, and is one where a reader
-  may begin. An entry that lies far behind is carried: written again at the end.
+- The committed offset in `rty` never passes the batch of an entry that still counts, and is never
+  inside a batch. An entry that lies far behind is carried: written again at the end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Lane:
         self._claim = claim
         self._bytes = 0
         self._epoch = -1  # the last claim in `rty`, by its offset
-        self._mine: int | None = None  # the same, once it is ours
+        self.mine: int | None = None  # the same, once it is ours
         self._number: int | None = None  # of its next entry; None while the first is not read
         self._start = 0  # the last place where a reader may begin
         self._journal = Journal()
@@ -68,7 +68,7 @@ class Lane:
     @property
     def is_open(self) -> bool:
         """Whether it knows what waits, and may write."""
-        return self._mine is not None and not self._journal.is_refused and not self.deposed
+        return self.mine is not None and not self._journal.is_refused and not self.deposed
 
     @property
     def is_full(self) -> bool:
@@ -206,7 +206,7 @@ class Lane:
 
     def read(self, entry: Entry | None, place: int, written: int, now: int) -> None:
         """The next record of `rty`; None if it is not one of this group's."""
-        if place < self.position and self._mine is not None:
+        if place < self.position and self.mine is not None:
             self.deposed = True
             self._tell(
                 "entries_lost", f"rty was made anew; entries of {len(self.keys)} keys are lost."
@@ -219,7 +219,7 @@ class Lane:
         elif entry.kind in _REQUESTS:
             self._read_request(entry, now)
         elif self._is_next(entry, place):
-            if entry.epoch == self._mine:
+            if entry.epoch == self.mine:
                 self._read_back(entry.number, written, now)
             else:
                 self._fold(entry, written, now)
@@ -242,9 +242,9 @@ class Lane:
     def _read_claim(self, entry: Entry, place: int, now: int) -> None:
         self._epoch, self._number, self._start = place, entry.number + 1, place
         if entry.claim != self._claim:
-            self.deposed = self._mine is not None
+            self.deposed = self.mine is not None
             return
-        self._mine = place
+        self.mine = place
         self._read_back(entry.number, 0, now)
         for key, state in list(self.keys.items()):
             if state.request is not None and not state.concerns(state.request):
@@ -253,13 +253,13 @@ class Lane:
 
     def _read_request(self, entry: Entry, now: int) -> None:
         state = self.keys.get(entry.key)
-        if self._mine is None:
+        if self.mine is None:
             # The mark of the death that it is about may come behind it.
             state = self.keys.setdefault(entry.key, KeyState())
         elif state is None or not state.concerns(entry):
             return
         state.request, state.request_place = entry, self._start
-        if self._mine is not None:
+        if self.mine is not None:
             self._arrange(entry.key, state, now)
 
     def _read_back(self, number: int, written: int, now: int) -> None:
@@ -312,7 +312,7 @@ class Lane:
 
     def take_outbox(self) -> list[Entry]:
         """Entries to write now, in this order."""
-        return self._journal.take(self._mine)
+        return self._journal.take(self.mine)
 
     def refused(self, number: int, reason: str) -> None:
         """`rty` did not take an entry: the lane stops until it does."""

@@ -139,10 +139,10 @@ def dead_key(keys: list[ParkedKey], name: str) -> ParkedKey:
     )
 
 
-def entry_of(message: Message, group: str) -> Entry | None:
+def entry_of(message: Message, group: str, mine: int | None = None) -> Entry | None:
     """The group's entry in a record of `rty` or `dlt`; None also for one that can't be read."""
     try:
-        return decode(message.key(), message.value(), message.headers(), group)  # type: ignore[arg-type]
+        return decode(message.key(), message.value(), message.headers(), group, mine)  # type: ignore[arg-type]
     except (KeyError, ValueError):
         return None
 

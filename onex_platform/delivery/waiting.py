@@ -58,7 +58,10 @@ class KeyState:
         return None
 
     def insert(self, kept: Kept) -> None:
-        self.queue.insert(self._place(kept.entry.offset), kept)
+        if not self.queue or self.queue[-1].entry.offset < kept.entry.offset:
+            self.queue.append(kept)
+        else:
+            self.queue.insert(self._place(kept.entry.offset), kept)
 
     def drop(self, through: int) -> list[Kept]:
         """Take out the records up to an offset."""

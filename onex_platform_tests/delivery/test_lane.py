@@ -309,6 +309,43 @@ def test_entries_behind_a_refused_one_count_only_when_they_are_written_again() -
     assert broker.committed[GROUP] == (2, len(broker.retry))
 
 
+def test_no_batch_follows_one_that_is_not_read_back() -> None:
+    broker = _filled()
+    owner = _owner(broker, Poison({b"a": TRANSIENT}))
+    broker.produce(b"a")
+    owner.take(1)
+    owner.land(0)
+    broker.produce(b"a")
+    owner.take(1)
+    owner.refuse_first()
+    owner.land(10)
+    _owner(broker, Poison({}), "second")
+    assert broker.handled[GROUP] == {b"a": [0, 1]}
+
+
+def test_a_successor_begins_with_a_whole_batch() -> None:
+    broker = _filled(b"x")
+    poison = Poison({b"x": TRANSIENT, b"a": TRANSIENT})
+    owner = _owner(broker, poison)
+    del poison.failures[b"x"]
+    broker.now += MINUTE
+    owner.work()
+    for _ in range(2):
+        broker.produce(b"a")
+    owner.take(1)
+    owner.land(1)
+    owner.read(1)
+    owner.commit()
+    owner.land(1)
+    owner.read(1)
+    owner.take(1)
+    owner.land(1)
+    poison.failures.clear()
+    broker.now += MINUTE
+    _owner(broker, poison, "second")
+    assert broker.handled[GROUP] == {b"x": [0], b"a": [1, 2]}
+
+
 def test_records_without_a_key_wait_each_for_itself() -> None:
     broker = Broker()
     broker.produce(None)
