@@ -111,6 +111,12 @@ _POINTS = {
         ("events.mark", "snapshots", "Entries of events that were sent leave the outbox."),
         ("held_publication.alert", "snapshots", "Nodes with a refused event are told of."),
         ("held_publication.mark_alert", "snapshots", "Such nodes are noted as told of."),
+        ("delivery.append", "delivery", "Entries of waiting records are sent to rty."),
+        ("delivery.bury", "delivery", "Records that no attempt could handle are sent to dlt."),
+        ("delivery.revive", "delivery", "Letters of a dead key are taken to wait again."),
+        ("delivery.commit", "delivery", "Positions in source and rty are committed."),
+        ("delivery.request", "delivery", "Operators' requests are sent to rty."),
+        ("delivery.alert", "delivery", "Stopped lanes are told of, as events."),
     )
 }
 

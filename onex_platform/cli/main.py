@@ -14,6 +14,10 @@ from onex_platform import __version__
 COMMANDS = {
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
     "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
+    "delivery": (
+        "onex_platform.cli.flow_commands.delivery",
+        "See and replay what handlers could not handle.",
+    ),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
     "dlt": (
         "onex_platform.cli.flow_commands.dlt",

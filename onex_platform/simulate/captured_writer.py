@@ -63,7 +63,7 @@ class CaptureSight(NamedTuple):
 
 def watch_capture() -> CaptureSight:
     """Write, kill the snapshotter, start it again, write on, stop it, replay."""
-    with tempfile.TemporaryDirectory() as folder, _Snapshotter(Path(folder)) as snapshotter:
+    with tempfile.TemporaryDirectory() as folder, SnapshotterProcess(Path(folder)) as snapshotter:
         promised, before, recovered = asyncio.run(_write(snapshotter))
         snapshotter.stop()
         replayed = _replay(snapshotter.config)
@@ -71,7 +71,7 @@ def watch_capture() -> CaptureSight:
     return CaptureSight(before, recovered, len(promised), len(there), there == promised)
 
 
-async def _write(snapshotter: _Snapshotter) -> tuple[list[tuple[int, bytes]], int, int]:
+async def _write(snapshotter: SnapshotterProcess) -> tuple[list[tuple[int, bytes]], int, int]:
     """What the writer was promised, how much of it before the process died, and how many events
     the dead process left in its log."""
     promised: list[tuple[int, bytes]] = []
@@ -118,7 +118,7 @@ class _Collected:
         del self.events[position:]
 
 
-class _Snapshotter:
+class SnapshotterProcess:
     """`onex snapshotter serve` as a process of its own; it does not outlive the block."""
 
     def __init__(self, folder: Path) -> None:
@@ -139,6 +139,10 @@ class _Snapshotter:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def start(self) -> None:
         """Start it; it serves when this returns."""

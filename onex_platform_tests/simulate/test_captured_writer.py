@@ -24,11 +24,11 @@ def test_a_killed_snapshotter_costs_its_writer_nothing() -> None:
 _STARTER = """
 import os, signal, sys
 from pathlib import Path
-from onex_platform.simulate.captured_writer import _Snapshotter
+from onex_platform.simulate.captured_writer import SnapshotterProcess
 
-snapshotter = _Snapshotter(Path(sys.argv[1]))
+snapshotter = SnapshotterProcess(Path(sys.argv[1]))
 snapshotter.start()
-print(snapshotter._process.pid, flush=True)
+print(snapshotter.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

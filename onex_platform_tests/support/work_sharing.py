@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from xdist.scheduler import LoadFileScheduling
+from xdist.scheduler import LoadScopeScheduling
 
 # By these words a file asks for a server whose start costs as much as many tests: Spark Connect, a
 # broker that asks for rights, OpenSearch, a schema registry.
 RARE = ("remote_spark", "secured", "EVERY_INDEX", "schemas: SchemasSettings")
 
 
-class ServersOnce(LoadFileScheduling):
+class ServersOnce(LoadScopeScheduling):
     """Files that ask for the same rare server are one worker's, so that it is started once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
+        file = nodeid.split("::", 1)[0]
         return _rare_server(self.config.rootpath / file) or file
 
 

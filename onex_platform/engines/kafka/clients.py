@@ -58,13 +58,17 @@ Positions = dict[tuple[str, int], int]
 
 
 class KafkaRecord(NamedTuple):
-    """What `produce_all` sends; `timestamp_ms` matters only to topics with CreateTime."""
+    """What `produce_all` sends; `timestamp_ms` matters only to topics with CreateTime.
+
+    Without a partition, the key chooses one.
+    """
 
     topic: str
     value: bytes | str | None
     key: bytes | str | None = None
     headers: Sequence[tuple[str, bytes | str | None]] = ()
     timestamp_ms: int = 0
+    partition: int = -1
 
 
 class _KnowsItsSettings:
@@ -320,13 +324,14 @@ def enqueue(
     note: Callable[[KafkaError | None, Message], None] | None = None,
 ) -> None:
     """Queue a record, whose verdict goes to the deliveries, or to `note`; a full queue waits."""
-    topic, value, key, headers, timestamp_ms = record
+    topic, value, key, headers, timestamp_ms, partition = record
     while True:
         try:
             producer.produce(
                 topic,
                 value,
                 key,
+                partition,
                 headers=list(headers) if headers else None,
                 timestamp=timestamp_ms,
                 on_delivery=note or deliveries.note,
