@@ -132,7 +132,7 @@ def expected(source: list[Record]) -> dict[Key, list[int]]:
     return lists
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 250))
 def test_each_key_is_handled_in_order_and_to_its_end(seed: int, steps: int) -> None:
     chance = Random(seed)
