@@ -12,7 +12,7 @@ from uuid import uuid4
 from onex_platform.base.settings import Settings
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
-from onex_platform.domain.intake import IntakeRules
+from onex_platform.domain.intake import TRUSTS_NOBODY, IntakeRules, Signers
 from onex_platform.engines.kafka.clients import open_consumer
 from onex_platform.engines.kafka.topic_admin import KafkaSession, dated_by_senders, topic_ids
 from onex_platform.engines.postgres.database import Database, Fence, open_database
@@ -159,7 +159,7 @@ class PageArchive:
             batch_id=uuid4(),
             cut=cut,
             topics=self.input_topics(),
-            rules=intake_rules(self.settings, floor),
+            rules=intake_rules(self.settings, floor, signers_of(self.settings, self.catalogue)),
             buckets=self.buckets,
             # Whatever a sender dates later: no event of a cut lies behind the cut's end.
             read_at=cut.instant - _TICK,
@@ -199,7 +199,11 @@ def store_url(settings: Settings) -> str:
 def input_topics(catalogue: Catalogue) -> dict[str, InputTopic]:
     """The topics of the catalogue that the registration log is made of."""
     return {
-        contract.topic: InputTopic(contract.event_kind, legacy=contract.legacy_of is not None)
+        contract.topic: InputTopic(
+            contract.event_kind,
+            legacy=contract.legacy_of is not None,
+            asked=contract.header_rules,
+        )
         for contract in catalogue.registration_inputs()
         if contract.event_kind is not None
     }
@@ -215,10 +219,23 @@ def durations(settings: Settings) -> Durations:
     )
 
 
-def intake_rules(settings: Settings, ledger_floor: datetime | None) -> IntakeRules:
+def signers_of(settings: Settings, catalogue: Catalogue) -> Signers:
+    """Whose signatures the log takes; nobody's, and no key is read, if no input is signed."""
+    if not any(contract.signed for contract in catalogue.registration_inputs()):
+        return TRUSTS_NOBODY
+    # Tink takes a while to load, and few logs need it.
+    from onex_platform.records.signing import trusted_signers
+
+    return trusted_signers(settings)
+
+
+def intake_rules(
+    settings: Settings, ledger_floor: datetime | None, signers: Signers = TRUSTS_NOBODY
+) -> IntakeRules:
     return IntakeRules(
         default_tenant=settings.tenant,
         durations=durations(settings),
         max_event_bytes=settings.registration.max_event_bytes,
         ledger_floor=ledger_floor,
+        signers=signers,
     )

@@ -15,6 +15,7 @@ from pydantic import ByteSize, Field, field_validator, model_validator
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.headers import EnumOnRead, HeaderRules
 from onex_platform.topics.fields import Duration, Part, Retention
 from onex_platform.topics.grammar import LogicalName, OnexName, StreamName, parse_logical
 
@@ -106,9 +107,10 @@ class Shards(Part):
 
 
 class HeaderPolicy(Part):
-    """Headers that every record carries."""
+    """Headers that every record carries, and what becomes of one whose headers are wrong."""
 
     required: tuple[str, ...] = ()
+    on_read: EnumOnRead = EnumOnRead.COUNT
     shards: Shards | None = None
 
 
@@ -192,6 +194,17 @@ class TopicContract(Part):
         if isinstance(name, OnexName) and name.event_kind in set(EnumEventKind):
             return EnumEventKind(name.event_kind)
         return None
+
+    @property
+    def header_rules(self) -> HeaderRules:
+        """What is asked of a record's headers and key by whoever reads the topic."""
+        return HeaderRules(
+            on_read=self.headers.on_read,
+            required=self.headers.required,
+            key=self.key,
+            signed=self.signed,
+            tenant=getattr(self.name, "tenant", None),
+        )
 
     @property
     def is_compacted(self) -> bool:
