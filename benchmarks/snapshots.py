@@ -51,6 +51,7 @@ from onex_platform.engines.postgres.database import Database, copy_rows, open_en
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.projections.snapshot_rows import read_rows_after
 from onex_platform.projections.write.projector import ProjectorRegistration
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.snapshots.publish.relay import open_relay
 from onex_platform.snapshots.publish.republish import publish_everything
 from onex_platform.snapshots.publish.topic_setup import layout_of
@@ -129,7 +130,7 @@ class Publishing:
             self.database.transaction() as cursor,
             read_rows_after(cursor, REGISTRATION_DOMAIN, LOWEST, self.rows) as rows,
         ):
-            return list(to_messages(rows))
+            return list(to_messages(rows, Wrapper(self.settings), "none"))
 
     def bare(self, config: ModelSnapshotTopicConfig, **properties: Any) -> Taken:
         topic, messages = config.topic, self.messages()

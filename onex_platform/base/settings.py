@@ -62,6 +62,8 @@ __all__ = [
 ]
 
 Environment = Literal["dev", "stage", "prod", "sand", "test"]
+# Where only our own people read errors: elsewhere they name no hosts.
+INTERNAL_ENVIRONMENTS: frozenset[Environment] = frozenset({"dev", "stage", "test"})
 
 
 class RegistrationSettings(Group):

@@ -15,6 +15,7 @@ COMMANDS = {
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
     "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
     "demo": ("onex_platform.cli.demo", "Run the whole platform once on a simulated fleet."),
+    "keys": ("onex_platform.cli.record_keys", "Make, rotate and destroy keys of records."),
     "pages": ("onex_platform.cli.pages", "Inspect, merge and verify the pages of the log."),
     "pipeline": ("onex_platform.cli.pipeline", "Run the pipeline without Dagster."),
     "registry": ("onex_platform.cli.registry", "Ask the registry, now or then, and rebuild it."),
@@ -51,11 +52,13 @@ class _LazyGroup(click.Group):
 def cli() -> None:
     """Run and inspect the ONEX platform: stack, database, topics, fleet, registry."""
     from onex_platform.base.errors import ConfigurationError
-    from onex_platform.base.settings import LogSettings, load_settings
-    from onex_platform.base.telemetry import configure_logging
+    from onex_platform.base.settings import INTERNAL_ENVIRONMENTS, LogSettings, load_settings
+    from onex_platform.base.telemetry import configure_logging, hide_hosts
 
     try:
-        log = load_settings().log
+        settings = load_settings()
+        log = settings.log
+        hide_hosts(settings.environment not in INTERNAL_ENVIRONMENTS)
     except ConfigurationError:  # the command reports it, if it needs settings at all
         log = LogSettings()
     configure_logging(log.level, log.style)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 from uuid import UUID
 
 # Specification 004's nine, which every record carries.
@@ -57,6 +57,9 @@ SOURCE_TOPIC = "x-source-topic"
 SOURCE_PARTITION = "x-source-partition"
 SOURCE_OFFSET = "x-source-offset"
 
+PiiLevel = Literal["none", "low", "high"]
+PII_LEVELS: tuple[PiiLevel, ...] = get_args(PiiLevel)
+
 # A name may come twice, or without a value.
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -92,6 +95,24 @@ def parse_traceparent(text: str | None) -> Trace | None:
     if _NOTHING.fullmatch(trace_id) or _NOTHING.fullmatch(span_id):
         return None
     return Trace(trace_id, span_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRules:
+    """What a topic's contract asks of whoever publishes there.
+
+    `private_fields` are the levels of fields by path; `telemetry` marks met, aud and log.
+    """
+
+    topic: str
+    private_fields: Mapping[str, PiiLevel] = field(default_factory=dict)
+    signed: bool = False
+    telemetry: bool = False
+
+    @property
+    def pii_level(self) -> PiiLevel:
+        """The highest level of any field."""
+        return max(self.private_fields.values(), key=PII_LEVELS.index, default="none")
 
 
 class EnumOnRead(StrEnum):
@@ -134,11 +155,11 @@ def examined(rules: HeaderRules) -> tuple[str, ...]:
 
 
 def findings(
-    headers: Headers, rules: HeaderRules, *, source: str, key: bytes | None, field: str | None
+    headers: Headers, rules: HeaderRules, *, source: str, key: bytes | None, keyed: str | None
 ) -> Iterator[tuple[EnumHeaderFinding, str]]:
     """What is wrong with a record's headers, each kind once, and with its key.
 
-    `source` is the envelope's, `field` what the value has where the contract takes the key from.
+    `source` is the envelope's, `keyed` what the value has where the contract takes the key from.
     """
     if rules.on_read is EnumOnRead.IGNORE:
         return
@@ -153,7 +174,7 @@ def findings(
     actor = texts.get(ACTOR)
     if actor is not None and actor != source:
         yield EnumHeaderFinding.ACTOR, f"{ACTOR}={actor[:80]!r} and source={source[:80]!r} differ"
-    if rules.key is not None and (field is None or key != field.encode("utf-8", "surrogatepass")):
+    if rules.key is not None and (keyed is None or key != keyed.encode("utf-8", "surrogatepass")):
         yield EnumHeaderFinding.KEY, f"the key is not what {rules.key} says"
 
 

@@ -260,7 +260,7 @@ def _findings(record: RawRecord, envelope: ModelEventEnvelope) -> tuple[EnumHead
             asked,
             source=envelope.source,
             key=record.key,
-            field=_text(envelope.payload.get(asked.key or "")),
+            keyed=_text(envelope.payload.get(asked.key or "")),
         )
     )
     wrong = [detail for finding, detail in found.items() if finding in PARKED_FOR]

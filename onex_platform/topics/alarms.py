@@ -16,7 +16,8 @@ from onex_platform.base.telemetry import get_logger, redact_value
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import ErrorDetectedPayload
-from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
+from onex_platform.engines.kafka.clients import open_producer, produce_all
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.topics.catalogue import Catalogue
 
 _KIND = EnumEventKind.ERROR_DETECTED
@@ -43,15 +44,15 @@ def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alar
 
     A broker that does not answer costs a few seconds, whatever others grant it.
     """
-    topic = catalogue.for_kind(_KIND).topic
+    rules, wrapper = catalogue.for_kind(_KIND).publish_rules, Wrapper(settings)
     with open_producer(_impatient(settings)) as producer:
         return produce_all(
             producer,
             (
-                KafkaRecord(
-                    topic,
-                    envelope_of(alarm, settings.tenant).model_dump_json().encode(),
+                wrapper.wrap(
+                    rules,
                     str(alarm.correlation_id),
+                    envelope_of(alarm, settings.tenant).model_dump_json(),
                 )
                 for alarm in alarms
             ),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
+from onex_platform.base.telemetry import hide_fields
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.disagreements import disagreements
@@ -110,8 +111,13 @@ class Catalogue:
 
 @cache
 def load_whole_catalogue() -> Catalogue:
-    """Every contract there is, also of topics that other services carry."""
-    return Catalogue.from_folder(project_folder("contracts"))
+    """Every contract there is, also of topics that other services carry.
+
+    Whoever knows the topics logs no field that their schemas call personal.
+    """
+    whole = Catalogue.from_folder(project_folder("contracts"))
+    hide_fields(path.rpartition(".")[2] for topic in whole for path in topic.private_fields)
+    return whole
 
 
 @cache

@@ -36,6 +36,7 @@ from onex_platform.engines.postgres.database import Database, open_database
 from onex_platform.projections.fold.containment import fault_of, is_of_a_node
 from onex_platform.projections.snapshot_rows import RowState, take_waiting_rows
 from onex_platform.projections.write import outbox
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.snapshots.publish.cloud_events import attributes
 from onex_platform.snapshots.publish.held_events import alert_of_held
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
@@ -93,6 +94,7 @@ class OutboxRelay:
         self.database = database
         self.catalogue = catalogue
         self.writer = SnapshotWriter(settings, database, catalogue, config)
+        self._wrapper = Wrapper(settings)
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
 
@@ -145,12 +147,14 @@ class OutboxRelay:
         limit = self.settings.snapshots.batch_records
         taken = removed = 0
 
-        def states(waiting: Iterable[tuple[str, str, str | None, int]]) -> Iterator[RowState]:
+        def states(
+            waiting: Iterable[tuple[str, str, str | None, str | None, int]],
+        ) -> Iterator[RowState]:
             nonlocal taken, removed
-            for key, version, value, entries in waiting:
+            for key, version, value, tenant, entries in waiting:
                 taken += entries
                 removed += value is None
-                yield key, version, value
+                yield key, version, value, tenant
 
         # Removed here and now, but for others only when the turn ends: after the acknowledgement.
         with take_waiting_rows(publication.cursor, self.domain, limit) as waiting:
@@ -244,11 +248,15 @@ class OutboxRelay:
         return failed | {ids[place]: error for place, error in refused.items()}
 
     def _to_record(self, entry: Any) -> KafkaRecord:
-        topic = self.catalogue.for_kind(EnumEventKind(entry.event_kind)).topic
+        contract = self.catalogue.for_kind(EnumEventKind(entry.event_kind))
         key = entry.event_key or str(entry.event_id)
         cloudy = self.settings.snapshots.cloud_events
-        headers = attributes(entry.envelope, key) if cloudy else []
-        return KafkaRecord(topic, entry.envelope, key, headers)
+        return self._wrapper.wrap(
+            contract.publish_rules,
+            key,
+            entry.envelope,
+            more=attributes(entry.envelope, key) if cloudy else (),
+        )
 
 
 def _is_before(entry: Any, refused: Refused) -> bool:
