@@ -153,6 +153,13 @@ class KeyFolder:
                 hint="It was made under another one; use that, or make the key anew.",
             ) from None
 
+    def changed_at(self, kind: str, name: str) -> int | None:
+        """When a keyset last changed, in nanoseconds; None if there is none."""
+        try:
+            return self._path(kind, name).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
     def public(self, actor: str) -> str:
         """The public keyset of an actor that signs here."""
         return _public(self.read(SIGNING, actor))

@@ -95,7 +95,7 @@ class FieldCipher:
 
     def __init__(self, keys: KeyFolder) -> None:
         self._keys = keys
-        self._aead = lru_cache(maxsize=1000)(self._read)
+        self._opened = lru_cache(maxsize=1000)(self._read)
 
     def protected(
         self, event: Mapping[str, Any], levels: Mapping[str, PiiLevel], topic: str, tenant: str
@@ -147,7 +147,11 @@ class FieldCipher:
         except UnreadableFieldError as error:
             return document, [error.message]
 
-    def _read(self, tenant: str) -> aead.Aead:
+    def _aead(self, tenant: str) -> aead.Aead:
+        """The tenant's key as it is now: rotated or destroyed elsewhere, it is so here at once."""
+        return self._opened(tenant, self._keys.changed_at(TENANTS, tenant))
+
+    def _read(self, tenant: str, _changed_at: int | None) -> aead.Aead:
         return self._keys.read(TENANTS, tenant).primitive(aead.Aead)
 
 
