@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import date, datetime
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ def add_findings(cursor: Cursor, domain: str, instant: datetime, findings: Findi
     )
 
 
-def header_counts(cursor: Cursor, domain: str, since: date) -> Iterable[HeaderCount]:
+def header_counts(cursor: Cursor, domain: str, since: date) -> list[HeaderCount]:
     """What was counted since a day, newest first."""
     rows = cursor.execute(
         "SELECT topic, day, finding, records FROM header_findings"

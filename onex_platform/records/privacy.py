@@ -171,17 +171,6 @@ def redacted(
     )
 
 
-def without_ciphertext(value: Any) -> Any:
-    """For a screen: whatever was sealed is hidden, however deep it sits."""
-    if parse_sealed(value) is not None:
-        return REDACTED
-    if isinstance(value, Mapping):
-        return {name: without_ciphertext(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_ciphertext(item) for item in value]
-    return value
-
-
 def _changed(
     document: Mapping[str, Any],
     levels: Mapping[str, PiiLevel],

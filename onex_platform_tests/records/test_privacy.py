@@ -21,7 +21,6 @@ from onex_platform.records.privacy import (
     UnreadableFieldError,
     parse_sealed,
     redacted,
-    without_ciphertext,
 )
 from onex_platform_tests.support.key_folders import filled, with_keys
 
@@ -136,8 +135,3 @@ def test_levels_decide_who_sees_a_field() -> None:
     hidden = {"email": REDACTED, "city": REDACTED, "size": 3}
     assert redacted(event, levels, EnumAudience.TELEMETRY) == {"payload": hidden}
     assert redacted(event, levels, EnumAudience.SCREEN) == {"payload": hidden | {"city": "London"}}
-
-
-def test_ciphertext_is_not_for_screens(known: Settings) -> None:
-    shown = without_ciphertext({"found": [sealed(known)]})
-    assert shown["found"][0]["payload"] == {"email": REDACTED, "size": 3}
