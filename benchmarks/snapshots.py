@@ -166,7 +166,8 @@ class Publishing:
         self.bench.administer("VACUUM ANALYZE ready")
 
         def send(publication: Publication) -> None:
-            with streamed(publication.cursor, "SELECT key, version, value FROM ready", {}) as rows:
+            query = "SELECT key, version, value, NULL FROM ready"
+            with streamed(publication.cursor, query, {}) as rows:
                 publication.send(rows)
 
         with open_relay(self.settings, load_catalogue(), config, database=self.database) as relay:

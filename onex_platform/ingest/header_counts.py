@@ -21,6 +21,8 @@ class HeaderCount(NamedTuple):
 
 def add_findings(cursor: Cursor, domain: str, instant: datetime, findings: Findings) -> None:
     """Count what was wrong in a cut, in the transaction that commits it."""
+    if not findings:
+        return
     cursor.executemany(
         "INSERT INTO header_findings AS counted (domain, topic, day, finding, records)"
         " VALUES (%s, %s, (%s AT TIME ZONE 'UTC')::date, %s, %s)"

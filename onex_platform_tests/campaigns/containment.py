@@ -129,7 +129,7 @@ class Campaign:
         entered = enter_log(admitted.events, since, until, lambda ids: known & set(ids))
         same = sorted(judged, key=lambda event: (event.entity.entity_id.bytes, event.position))
         assert repr(list(to_events(entered, REGISTRATION_DOMAIN))) == repr(same)
-        return Admitted(entered, admitted.parked)
+        return Admitted(entered, admitted.parked, admitted.findings)
 
     def _folded(self, events: pa.Table, decider: Decider | None) -> BucketFold:
         fold = BucketFold(REGISTRATION_DOMAIN, self.rows.values(), decider, live=True)
