@@ -43,7 +43,7 @@ _CHANGES = {
 def strict_catalogue() -> Catalogue:
     """The platform's topics: heartbeats signed, introspections parked without an actor."""
     return Catalogue(
-        contract.model_copy(update=_CHANGES.get(contract.topic, {}))
+        contract.model_copy(update=_CHANGES.get(contract.legacy_of or contract.topic, {}))
         for contract in load_catalogue()
     )
 
