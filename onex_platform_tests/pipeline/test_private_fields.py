@@ -124,7 +124,9 @@ def test_a_private_field_is_nowhere_in_clear_and_gone_with_its_key(
 def shown(archive: PageArchive) -> list[dict[str, Any]]:
     """What the registry's rows show of their nodes' capabilities."""
     rows = rows_of(archive).values()
-    return [row.capabilities.model_dump() for row in rows if row.capabilities is not None]
+    return [
+        row.capabilities.model_dump(mode="json") for row in rows if row.capabilities is not None
+    ]
 
 
 def opened(cipher: FieldCipher, document: dict[str, Any]) -> Any:
