@@ -10,6 +10,9 @@ A simulated fleet is sent to the embedded broker. Then, in one warm session and 
 - Spark alone: it parses, shuffles by node, sorts, and writes Parquet; it checks nothing, numbers
   nothing, finds no duplicate and keeps no account
 - ingest: `take_cut`, the real step: read, validate, number, write pages, one transaction
+- no header policy: the same, by contracts that ignore headers and keys
+
+With `--headers`, records carry all headers of specification 004, and the contracts ask for them.
 
 Each turn of ingest begins anew: its log is forgotten before. Medians of wall seconds; the ratios
 are what to compare between machines.
@@ -17,6 +20,7 @@ are what to compare between machines.
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 import time
@@ -34,6 +38,7 @@ from pyspark.sql import DataFrame, functions
 from benchmarks.small_cuts import servers, timed
 from onex_platform import stack
 from onex_platform.base.settings import Settings
+from onex_platform.domain.headers import MINIMUM, EnumOnRead
 from onex_platform.engines.kafka.clients import (
     KafkaRecord,
     open_consumer,
@@ -50,7 +55,8 @@ from onex_platform.simulate.plan import plan_for
 from onex_platform.simulate.profiles import PROFILES
 from onex_platform.simulate.records import Record
 from onex_platform.simulate.routes import routes_of
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
+from onex_platform.topics.contract import HeaderPolicy
 
 _DOCUMENT = (
     "event_id string, event_type string, source string, correlation_id string,"
@@ -59,18 +65,31 @@ _DOCUMENT = (
 )
 
 
+_HEADERS = {
+    "x-correlation-id": "550e8400-e29b-41d4-a716-446655440000",
+    "x-trace-id": "550e8400e29b41d4a716446655440000",
+    "x-tenant": "omnibase",
+}
+
+
 @click.command()
 @click.option("--records", default=1_000_000, show_default=True)
 @click.option("--nodes", default=10_000, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-def main(records: int, nodes: int, rounds: int) -> None:
+@click.option("--headers", is_flag=True, help="Records with all headers of specification 004.")
+def main(records: int, nodes: int, rounds: int, headers: bool) -> None:
     with ExitStack() as resources:
         settings = resources.enter_context(servers())
         jars = [str(jar) for jar in stack.spark_jars(settings)]
         spark = resources.enter_context(open_session(settings, jars))
-        archive = resources.enter_context(open_archive(settings, load_catalogue()))
+        asked = HeaderPolicy(required=MINIMUM if headers else ())
+        archive = resources.enter_context(open_archive(settings, _catalogue(asked)))
+        ignoring = resources.enter_context(
+            open_archive(settings, _catalogue(HeaderPolicy(on_read=EnumOnRead.IGNORE)))
+        )
         with open_producer(settings) as producer:
-            produce_all(producer, map(_on_its_way, _fleet(settings, nodes, records)))
+            sent = map(_on_its_way, _fleet(settings, nodes, records))
+            produce_all(producer, map(_with_headers, sent) if headers else sent)
         time.sleep(settings.pages.settle_seconds + 0.1)
         now = datetime.now(UTC)
         job = _job(archive, _cut(archive, now), now)
@@ -100,7 +119,10 @@ def main(records: int, nodes: int, rounds: int) -> None:
 
         def take() -> None:
             with mock.patch.object(cut_job, "effect", lambda name: timed(phases, name)):
-                taken = archive.take_cut(spark, now)
+                _taken(archive)
+
+        def _taken(chosen: PageArchive) -> None:
+            taken = chosen.take_cut(spark, now)
             assert taken is not None
             assert taken.account.archived + taken.account.parked == records
 
@@ -110,6 +132,7 @@ def main(records: int, nodes: int, rounds: int) -> None:
             "parse": parse,
             "Spark alone": spark_alone,
             "ingest": take,
+            "no header policy": lambda: _taken(ignoring),
         }
         seconds: dict[str, list[float]] = {name: [] for name in contestants}
         for _ in range(1 + rounds):
@@ -122,13 +145,15 @@ def main(records: int, nodes: int, rounds: int) -> None:
     for name, median in medians.items():
         cold = seconds[name][0]
         print(
-            f"{name:<12} {median:7.2f} s {records / median:12,.0f} records/s (first {cold:.2f} s),"
+            f"{name:<16} {median:7.2f} s {records / median:12,.0f} records/s (first {cold:.2f} s),"
             f" {medians['read'] / median:.2f} of the rate of reading"
         )
     for name, taken in phases.items():
         print(f"of ingest, {name}: {statistics.median(taken[1:]) / 1e3:.2f} s")
     alone = medians["Spark alone"] / medians["ingest"]
     print(f"ingest's rate by that of Spark alone: {alone:.2f}")
+    ignored = medians["no header policy"] / medians["ingest"]
+    print(f"ingest's rate by that without header policy: {ignored:.2f}")
 
 
 def _ignore(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -154,6 +179,21 @@ def _fleet(settings: Settings, nodes: int, records: int) -> Iterator[Record]:
     profile = PROFILES["default"].changed(rates={"malformed": 0.0})
     plan = plan_for(settings, nodes=nodes, max_events=records, registry=False, profile=profile)
     return islice(Fleet(plan, routes_of(load_catalogue())), records)
+
+
+def _catalogue(headers: HeaderPolicy) -> Catalogue:
+    """The platform's topics, with this policy of headers for all."""
+    change = {"headers": headers}
+    return Catalogue(contract.model_copy(update=change) for contract in load_catalogue())
+
+
+def _with_headers(record: KafkaRecord) -> KafkaRecord:
+    """A record whose sender names itself and the rest that 004 asks for."""
+    given = dict(record.headers)
+    more = ((name, _HEADERS.get(name, "1")) for name in MINIMUM if name not in given)
+    assert isinstance(record.value, bytes)
+    source = json.loads(record.value)["source"]
+    return record._replace(headers=[*record.headers, *more, ("x-actor", source)])
 
 
 def _on_its_way(record: Record) -> KafkaRecord:
@@ -188,7 +228,7 @@ def _forget(archive: PageArchive) -> None:
     with archive.database.transaction() as cursor:
         cursor.execute(
             "TRUNCATE logs, log_heads, pages, log_cuts, cut_ranges, consumer_cursors, event_ledger,"
-            " parked_records CASCADE"
+            " parked_records, header_findings CASCADE"
         )
     archive.log.begin()
     archive.cuts.begin()

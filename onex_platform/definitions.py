@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 import dagster as dg
 
 from onex_platform import stack
-from onex_platform.base.settings import Settings, load_settings
-from onex_platform.base.telemetry import configure_logging
+from onex_platform.base.settings import INTERNAL_ENVIRONMENTS, Settings, load_settings
+from onex_platform.base.telemetry import configure_logging, hide_hosts
 from onex_platform.capture import defs as capture
 from onex_platform.context import PlatformContext, open_platform
 from onex_platform.deadlines import defs as deadlines
@@ -89,6 +89,7 @@ def defs() -> dg.Definitions:
     """
     settings = stack.attach(load_settings(), services=())
     configure_logging(settings.log.level, settings.log.style)
+    hide_hosts(settings.environment not in INTERNAL_ENVIRONMENTS)
     # Dagster prints its own records; ours must not repeat them.
     logging.getLogger("dagster").propagate = False
     # The release is pinned: what may change in the next one is read when that is moved to.

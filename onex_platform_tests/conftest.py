@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 
 from onex_platform import stack
 from onex_platform.base.settings import PagesSettings, SchemasSettings, Settings, SparkSettings
+from onex_platform.base.telemetry import hide_hosts
 from onex_platform.engines.postgres.database import database_address
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
@@ -67,6 +68,7 @@ def logging_as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
+    hide_hosts(False)
 
 
 @pytest.fixture(scope="session", autouse=True)

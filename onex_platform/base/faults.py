@@ -30,6 +30,8 @@ _POINTS = {
         ("leases.take", "engines", "A claimed lease is taken."),
         ("leases.end", "engines", "A lease is given back."),
         ("signals.send", "topics", "Signals of the platform itself are sent."),
+        ("keys.write", "records", "A key file takes its place."),
+        ("keys.destroy", "records", "A tenant's key is deleted."),
         ("governance.create_topic", "governance", "A topic is created."),
         ("governance.set_topic", "governance", "A topic's setting is changed."),
         ("governance.delete_topic", "governance", "A topic whose contract has ended is deleted."),

@@ -50,6 +50,7 @@ __all__ = [
     "PagesSettings",
     "PipelineSettings",
     "PostgresSettings",
+    "RecordsSettings",
     "RegistrationSettings",
     "SchemasSettings",
     "Settings",
@@ -61,6 +62,8 @@ __all__ = [
 ]
 
 Environment = Literal["dev", "stage", "prod", "sand", "test"]
+# Where only our own people read errors: elsewhere they name no hosts.
+INTERNAL_ENVIRONMENTS: frozenset[Environment] = frozenset({"dev", "stage", "test"})
 
 
 class RegistrationSettings(Group):
@@ -253,6 +256,25 @@ class SnapshotsSettings(Group):
     )
 
 
+class RecordsSettings(Group):
+    """What the headers of published records say, and the keys that sign and encrypt."""
+
+    region: str = Field(
+        "local", pattern=r"^[a-z0-9-]+$", description="region that published records name"
+    )
+    scope: str = Field(
+        "platform", pattern=r"^[a-z0-9.:-]+$", description="scope that published records name"
+    )
+    keys: Path | None = Field(
+        None, description="folder of keys, as `onex keys` makes it; unset: in the stack folder"
+    )
+    kms_uri: str | None = Field(
+        None,
+        description="key that protects the others, by Tink's URI; needed outside dev and test, "
+        "where a key file does",
+    )
+
+
 class CaptureSettings(Group):
     """The capture archive that Dagster looks after, if there is one."""
 
@@ -296,6 +318,7 @@ class Settings(BaseSettings):
     pipeline: PipelineSettings = PipelineSettings()
     deadlines: DeadlinesSettings = DeadlinesSettings()
     snapshots: SnapshotsSettings = SnapshotsSettings()
+    records: RecordsSettings = RecordsSettings()
     capture: CaptureSettings = CaptureSettings()
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -32,12 +32,39 @@ _SECRET_PAIR = re.compile(
 _URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]*://[^\s:/@]*:)\S+(?=@)", re.I)
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=\-]{8,}")
 _SECRET_KEY = re.compile(rf"(?i){_SECRET_NAME}$")
+# The authority of a URL, a host with its port, or an address; times and paths have neither form.
+_HOST = re.compile(
+    r"""(?ix) (?<=://) (?: [^\s/@]* @ )? [^\s/@:]+ (?: :\d+ )?
+        | (?<![\w/.:\-]) [a-z0-9] [\w.\-]* : \d{2,5} (?![\w:])
+        | (?<![\w/.:\-]) \d{1,3} (?: \. \d{1,3} ){3} (?: :\d+ )?"""
+)
+_HIDDEN_HOST = "<host>"
+
+
+class _Hiding:
+    """What this process hides beyond secrets; its entry points and its catalogue decide."""
+
+    hosts = False
+    fields: frozenset[str] = frozenset()
+
+
+def hide_hosts(hide: bool) -> None:
+    """Whether errors and logs leave out the names of hosts: they are nobody's business outside."""
+    _Hiding.hosts = hide
+
+
+def hide_fields(names: Iterable[str]) -> None:
+    """Leave the values of these fields out of logs from now on: they are personal data."""
+    _Hiding.fields |= frozenset(names)
 
 
 def redact(text: str) -> str:
-    """`text` without passwords: in URLs, in `name=value` pairs, in authorisation headers."""
+    """`text` without passwords: in URLs, in `name=value` pairs, in authorisation headers; and
+    without hosts, where these are hidden."""
     text = _URL_PASSWORD.sub(rf"\g<head>{REDACTED}", text)
     text = _BEARER.sub(rf"\1 {REDACTED}", text)
+    if _Hiding.hosts:
+        text = _HOST.sub(_HIDDEN_HOST, text)
     return _SECRET_PAIR.sub(rf"\g<name>\g<sign>{REDACTED}", text)
 
 
@@ -49,7 +76,7 @@ def shortened(names: Sequence[Any], most: int = 10) -> str:
 
 def redact_value(name: str, value: Any) -> Any:
     """`value` of a field called `name`, with every secret in it hidden, however deep it sits."""
-    if value is not None and _SECRET_KEY.search(name):
+    if value is not None and (name in _Hiding.fields or _SECRET_KEY.search(name)):
         return REDACTED
     if isinstance(value, str):
         return redact(value)

@@ -23,6 +23,10 @@ COMMANDS = {
         "onex_platform.cli.flow_commands.dlt",
         "Read, replay and purge the log's dead letters.",
     ),
+    "keys": (
+        "onex_platform.cli.flow_commands.record_keys",
+        "Make, rotate and destroy keys of records.",
+    ),
     "migrate": (
         "onex_platform.cli.flow_commands.migrate",
         "Move topics to other names and versions.",
@@ -63,11 +67,13 @@ class _LazyGroup(click.Group):
 def cli() -> None:
     """Run and inspect the ONEX platform: stack, database, topics, fleet, registry."""
     from onex_platform.base.errors import ConfigurationError
-    from onex_platform.base.settings import LogSettings, load_settings
-    from onex_platform.base.telemetry import configure_logging
+    from onex_platform.base.settings import INTERNAL_ENVIRONMENTS, LogSettings, load_settings
+    from onex_platform.base.telemetry import configure_logging, hide_hosts
 
     try:
-        log = load_settings().log
+        settings = load_settings()
+        log = settings.log
+        hide_hosts(settings.environment not in INTERNAL_ENVIRONMENTS)
     except ConfigurationError:  # the command reports it, if it needs settings at all
         log = LogSettings()
     configure_logging(log.level, log.style)

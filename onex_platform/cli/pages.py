@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest import losses
 from onex_platform.ingest.archive import registration_log
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
+from onex_platform.ingest.header_counts import header_counts
 from onex_platform.ingest.verification import proof_of_death, verify_log
 from onex_platform.log.compaction import compact
 from onex_platform.log.page_log import PageLog
@@ -51,6 +52,23 @@ def stats_command(as_json: bool) -> None:
         groups = compact.plan(log, look(log).right_to)
         numbers["mergeable_pages"] = sum(len(group.pages) for group in groups)
     _show(numbers, as_json)
+
+
+@command.command("headers")
+@click.option("--days", default=7, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
+def headers_command(days: int, as_json: bool) -> None:
+    """Count events whose headers or key are not what their contract asks for, by topic and day."""
+    since = datetime.now(UTC).date() - timedelta(days=days - 1)
+    with attached_platform("postgres") as platform, platform.database.transaction() as cursor:
+        counts = header_counts(cursor, platform.domain, since)
+    if as_json:
+        click.echo(json.dumps([count._asdict() for count in counts], default=str, indent=2))
+        return
+    for count in counts:
+        click.echo(f"{count.day}  {count.topic:<44}  {count.finding:<22}  {count.records}")
+    if not counts:
+        click.echo(f"Since {since}, every header and key was as asked for.")
 
 
 @command.command("compact")

@@ -56,6 +56,10 @@ class EnumParkReason(StrEnum):
     BAD_NODE_ID = "bad_node_id"
     BAD_TENANT = "bad_tenant"
     BEYOND_LEDGER = "beyond_ledger"
+    BAD_HEADERS = "bad_headers"
+    UNSIGNED = "unsigned"
+    BAD_SIGNATURE = "bad_signature"
+    UNKNOWN_KEY = "unknown_key"
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict that travels up to the intake, not an error

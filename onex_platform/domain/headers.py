@@ -6,9 +6,12 @@ them is in `topics.contract`.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, NamedTuple, get_args
 from uuid import UUID
 
 # Specification 004's nine, which every record carries.
@@ -54,6 +57,9 @@ SOURCE_TOPIC = "x-source-topic"
 SOURCE_PARTITION = "x-source-partition"
 SOURCE_OFFSET = "x-source-offset"
 
+PiiLevel = Literal["none", "low", "high"]
+PII_LEVELS: tuple[PiiLevel, ...] = get_args(PiiLevel)
+
 # A name may come twice, or without a value.
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -91,6 +97,93 @@ def parse_traceparent(text: str | None) -> Trace | None:
     return Trace(trace_id, span_id)
 
 
+@dataclass(frozen=True, slots=True)
+class PublishRules:
+    """What a topic's contract asks of whoever publishes there.
+
+    `private_fields` are the levels of fields by path; `telemetry` marks met, aud and log.
+    """
+
+    topic: str
+    private_fields: Mapping[str, PiiLevel] = field(default_factory=dict)
+    signed: bool = False
+    telemetry: bool = False
+
+    @property
+    def pii_level(self) -> PiiLevel:
+        """The highest level of any field."""
+        return max(self.private_fields.values(), key=PII_LEVELS.index, default="none")
+
+
+class EnumOnRead(StrEnum):
+    """What becomes of a record whose headers are not what its contract asks for."""
+
+    IGNORE = "ignore"
+    COUNT = "count"
+    PARK = "park"
+
+
+class EnumHeaderFinding(StrEnum):
+    """What can be wrong about a record that its value does not show."""
+
+    MISSING = "missing_header"
+    UNREADABLE = "unreadable_header"
+    ACTOR = "actor_is_not_source"
+    KEY = "key_is_not_the_field"
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRules:
+    """What a topic's contract asks of the headers and the key of its records.
+
+    `key` is the field that the record's key repeats, `tenant` the one that the topic's name has.
+    """
+
+    on_read: EnumOnRead = EnumOnRead.IGNORE
+    required: tuple[str, ...] = ()
+    key: str | None = None
+    signed: bool = False
+    tenant: str | None = None
+
+
+NOTHING_ASKED = HeaderRules()
+
+
+def examined(rules: HeaderRules) -> tuple[str, ...]:
+    """The headers that are read: those that are asked for, and those that say whose event it is."""
+    return tuple(dict.fromkeys((*rules.required, ACTOR, TENANT)))
+
+
+def findings(
+    headers: Headers, rules: HeaderRules, *, source: str, key: bytes | None, keyed: str | None
+) -> Iterator[tuple[EnumHeaderFinding, str]]:
+    """What is wrong with a record's headers, each kind once, and with its key.
+
+    `source` is the envelope's, `keyed` what the value has where the contract takes the key from.
+    """
+    if rules.on_read is EnumOnRead.IGNORE:
+        return
+    last = dict(headers)
+    texts = {name: readable(last[name]) for name in examined(rules) if name in last}
+    missing = [name for name in rules.required if texts.get(name) is None]
+    broken = [name for name, text in texts.items() if text is None]
+    if missing:
+        yield EnumHeaderFinding.MISSING, f"no {', '.join(missing)}"
+    if broken:
+        yield EnumHeaderFinding.UNREADABLE, f"{', '.join(broken)}: no UTF-8, or too long"
+    actor = texts.get(ACTOR)
+    if actor is not None and actor != source:
+        yield EnumHeaderFinding.ACTOR, f"{ACTOR}={actor[:80]!r} and source={source[:80]!r} differ"
+    if rules.key is not None and (keyed is None or key != keyed.encode("utf-8", "surrogatepass")):
+        yield EnumHeaderFinding.KEY, f"the key is not what {rules.key} says"
+
+
+def signed_text(topic: str, key: bytes | None, headers: Headers, payload_sha256: str) -> bytes:
+    """What a signature binds: the value by its hash, and all that says who meant it for whom."""
+    bound = [text_of(headers, name) for name in (ACTOR, TENANT, SCOPE)]
+    return json.dumps([topic, None if key is None else key.hex(), *bound, payload_sha256]).encode()
+
+
 def text_of(headers: Headers, name: str) -> str | None:
     """What the last header of this name says; None if there is none that can be read."""
     for key, value in reversed(headers):
@@ -109,9 +202,3 @@ def readable(value: bytes | None) -> str | None:
         return value.decode()
     except UnicodeDecodeError:
         return None
-
-
-def unreadable(headers: Headers, names: Iterable[str]) -> list[str]:
-    """Of some names, those whose last header can't be read."""
-    last = dict(headers)
-    return [name for name in names if name in last and readable(last[name]) is None]

@@ -6,9 +6,9 @@ Every record that is read leaves here as one or the other; nothing is skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple, Protocol
 
 from onex_platform.domain.deadlines import Durations
 from onex_platform.domain.envelope import (
@@ -21,6 +21,16 @@ from onex_platform.domain.envelope import (
     parse_payload,
 )
 from onex_platform.domain.events import EVENT_TYPE_PREFIX, EnumEventKind, LogEvent, Provenance
+from onex_platform.domain.headers import (
+    NOTHING_ASKED,
+    TENANT,
+    EnumHeaderFinding,
+    EnumOnRead,
+    HeaderRules,
+    Headers,
+    findings,
+    text_of,
+)
 from onex_platform.domain.identity import (
     REGISTRATION_DOMAIN,
     EntityKey,
@@ -34,7 +44,8 @@ from onex_platform.domain.payloads import (
     TimeoutPayload,
 )
 
-TENANT_HEADER = "x-tenant"
+# A key that is not its field costs the order of its node's events, but says nothing untrue.
+PARKED_FOR = frozenset(EnumHeaderFinding) - {EnumHeaderFinding.KEY}
 _TENANT = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 # A life that a node numbers itself leaves as many numbers again for the lives that follow it.
 _MOST_OWN_EPOCH = 2**62
@@ -51,13 +62,10 @@ class RawRecord:
     append_time: bool  # the broker's clock set the timestamp, not the producer's
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()  # a name may come twice, or without a value
+    headers: Headers = ()
     kind: EnumEventKind
     legacy: bool = False
-
-    def header(self, name: str) -> bytes | None:
-        """What the last header of this name says; None if there is none."""
-        return next((value or b"" for key, value in reversed(self.headers) if key == name), None)
+    asked: HeaderRules = NOTHING_ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,22 @@ class Parked:
     detail: str
 
 
+class Signers(Protocol):
+    """Whose signatures are taken."""
+
+    def require_signed(self, topic: str, key: bytes | None, value: bytes, headers: Headers) -> None:
+        """Raises `Unreadable` unless the record stands as somebody signed it who is trusted."""
+        ...
+
+
+class _TrustsNobody:
+    def require_signed(self, topic: str, key: bytes | None, value: bytes, headers: Headers) -> None:
+        raise Unreadable(EnumParkReason.UNKNOWN_KEY, "nobody's signatures are trusted here")
+
+
+TRUSTS_NOBODY = _TrustsNobody()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeRules:
     """What is in force while a batch is read; nothing of it is consulted again on replay."""
@@ -78,6 +102,14 @@ class IntakeRules:
     max_event_bytes: int = 1024 * 1024
     ledger_floor: datetime | None = None
     upcasters: UpcasterRegistry = UPCASTERS
+    signers: Signers = TRUSTS_NOBODY
+
+
+class Judged(NamedTuple):
+    """What becomes of a record, and what is counted of an event's headers and key."""
+
+    outcome: LogEvent | Parked
+    findings: tuple[EnumHeaderFinding, ...] = ()
 
 
 def admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent | Parked:
@@ -85,13 +117,18 @@ def admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent 
 
     `read_at` bounds the time of records whose timestamp the producer set.
     """
+    return judge(record, rules, read_at).outcome
+
+
+def judge(record: RawRecord, rules: IntakeRules, read_at: datetime) -> Judged:
+    """As `admit`, with what is to be counted of a record that is admitted."""
     try:
-        return _admit(record, rules, read_at)
+        return _judge(record, rules, read_at)
     except Unreadable as verdict:
-        return Parked(record, verdict.reason, verdict.detail)
+        return Judged(Parked(record, verdict.reason, verdict.detail))
 
 
-def _admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent:
+def _judge(record: RawRecord, rules: IntakeRules, read_at: datetime) -> Judged:
     if record.value is None:
         raise Unreadable(EnumParkReason.NO_VALUE, "the record has no value; events need a payload")
     if len(record.value) > rules.max_event_bytes:
@@ -99,6 +136,8 @@ def _admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent
             EnumParkReason.TOO_LARGE,
             f"{len(record.value)} bytes; at most {rules.max_event_bytes} are allowed",
         )
+    if record.asked.signed:
+        rules.signers.require_signed(record.topic, record.key, record.value, record.headers)
     envelope = parse_envelope(record.value)
     _check_event_type(envelope, record)
     _check_ledger(envelope, record.kind, rules)
@@ -106,8 +145,9 @@ def _admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent
     _check_epoch(payload, record.kind)
     tenant = _tenant_of(record, envelope, rules)
     node_id, identity = _identity_of(payload, envelope, tenant)
+    found = _findings(record, envelope)
     occurred_at = occurrence_time(record, read_at)
-    return LogEvent(
+    event = LogEvent(
         position=0,
         kind=record.kind,
         event_id=envelope.event_id,
@@ -127,6 +167,7 @@ def _admit(record: RawRecord, rules: IntakeRules, read_at: datetime) -> LogEvent
         correlation_id=envelope.correlation_id,
         provenance=Provenance(topic=record.topic, partition=record.partition, offset=record.offset),
     )
+    return Judged(event, found)
 
 
 def occurrence_time(record: RawRecord, read_at: datetime) -> datetime:
@@ -143,6 +184,14 @@ def most_epoch(kind: EnumEventKind) -> int:
     names an epoch names one that exists already, or has no effect.
     """
     return _MOST_OWN_EPOCH if kind is EnumEventKind.NODE_INTROSPECTION else MAX_EPOCH
+
+
+def is_ledgered(kind: EnumEventKind) -> bool:
+    """Whether an event's id is let into the log once, and the verdict written there.
+
+    Heartbeats merge by maximum: they are idempotent by nature and stay out of the ledger.
+    """
+    return kind is not EnumEventKind.NODE_HEARTBEAT
 
 
 def is_tenant(name: str) -> bool:
@@ -164,7 +213,7 @@ def _check_event_type(envelope: ModelEventEnvelope, record: RawRecord) -> None:
 
 def _check_ledger(envelope: ModelEventEnvelope, kind: EnumEventKind, rules: IntakeRules) -> None:
     """An event from before the ledger's memory might be a duplicate whose id was pruned."""
-    if kind is EnumEventKind.NODE_HEARTBEAT or rules.ledger_floor is None:
+    if not is_ledgered(kind) or rules.ledger_floor is None:
         return
     if envelope.timestamp < rules.ledger_floor:
         raise Unreadable(
@@ -184,20 +233,44 @@ def _check_epoch(payload: Payload, kind: EnumEventKind) -> None:
 
 
 def _tenant_of(record: RawRecord, envelope: ModelEventEnvelope, rules: IntakeRules) -> str:
-    header = record.header(TENANT_HEADER)
-    claimed = header.decode("utf-8", "replace") if header is not None else envelope.tenant
-    if header is not None and envelope.tenant not in (None, claimed):
+    """The tenant that topic, header and envelope agree on, as far as they name one."""
+    header, topic = text_of(record.headers, TENANT), record.asked.tenant
+    claims = [claim for claim in (topic, header, envelope.tenant) if claim is not None]
+    if len(set(claims)) > 1:
         raise Unreadable(
             EnumParkReason.BAD_TENANT,
-            f"header {TENANT_HEADER}={claimed!r} and tenant={envelope.tenant!r} contradict",
+            f"the topic's tenant={topic!r}, header {TENANT}={header!r} and "
+            f"tenant={envelope.tenant!r} contradict",
         )
-    tenant = rules.default_tenant if claimed is None else claimed
+    tenant = claims[0] if claims else rules.default_tenant
     if not is_tenant(tenant):
         raise Unreadable(
             EnumParkReason.BAD_TENANT,
             f"tenant={tenant[:80]!r}; expected lower-case words joined by '-', at most 63 long",
         )
     return tenant
+
+
+def _findings(record: RawRecord, envelope: ModelEventEnvelope) -> tuple[EnumHeaderFinding, ...]:
+    """What is to be counted; where the contract parks for headers, raises `Unreadable`."""
+    asked = record.asked
+    found = dict(
+        findings(
+            record.headers,
+            asked,
+            source=envelope.source,
+            key=record.key,
+            keyed=_text(envelope.payload.get(asked.key or "")),
+        )
+    )
+    wrong = [detail for finding, detail in found.items() if finding in PARKED_FOR]
+    if wrong and asked.on_read is EnumOnRead.PARK:
+        raise Unreadable(EnumParkReason.BAD_HEADERS, "; ".join(wrong))
+    return tuple(found)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _identity_of(

@@ -29,7 +29,13 @@ from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehea
 from onex_platform.ingest.cuts.sizing import CutSizer
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.inbox import waiting
-from onex_platform.ingest.inputs import input_ids, input_topics, intake_rules, next_offsets
+from onex_platform.ingest.inputs import (
+    input_ids,
+    input_topics,
+    intake_rules,
+    next_offsets,
+    signers_of,
+)
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
@@ -173,7 +179,9 @@ class PageArchive:
             batch_id=uuid4(),
             cut=cut,
             topics=input_topics(self.platform.catalogue),
-            rules=intake_rules(self.settings, floor),
+            rules=intake_rules(
+                self.settings, floor, signers_of(self.settings, self.platform.catalogue)
+            ),
             buckets=self.log.buckets,
             # Whatever a sender dates later: no event of a cut lies behind the cut's end.
             read_at=cut.instant - _TICK,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext
 from onex_platform.domain.deadlines import Durations
-from onex_platform.domain.intake import IntakeRules
+from onex_platform.domain.intake import TRUSTS_NOBODY, IntakeRules, Signers
 from onex_platform.engines.kafka.topic_admin import topic_ids
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.cuts.consistent_cut import InputPartition, TopicIds
@@ -19,7 +19,11 @@ from onex_platform.topics.catalogue import Catalogue
 def input_topics(catalogue: Catalogue) -> dict[str, InputTopic]:
     """The topics of the catalogue that the registration log is made of."""
     return {
-        contract.topic: InputTopic(contract.event_kind, legacy=contract.legacy_of is not None)
+        contract.topic: InputTopic(
+            contract.event_kind,
+            legacy=contract.legacy_of is not None,
+            asked=contract.header_rules,
+        )
         for contract in catalogue.registration_inputs()
         if contract.event_kind is not None
     }
@@ -50,10 +54,23 @@ def durations(settings: Settings) -> Durations:
     )
 
 
-def intake_rules(settings: Settings, ledger_floor: datetime | None) -> IntakeRules:
+def signers_of(settings: Settings, catalogue: Catalogue) -> Signers:
+    """Whose signatures the log takes; nobody's, and no key is read, if no input is signed."""
+    if not any(contract.signed for contract in catalogue.registration_inputs()):
+        return TRUSTS_NOBODY
+    # Tink takes a while to load, and few logs need it.
+    from onex_platform.records.signing import trusted_signers
+
+    return trusted_signers(settings)
+
+
+def intake_rules(
+    settings: Settings, ledger_floor: datetime | None, signers: Signers = TRUSTS_NOBODY
+) -> IntakeRules:
     return IntakeRules(
         default_tenant=settings.tenant,
         durations=durations(settings),
         max_event_bytes=settings.registration.max_event_bytes,
         ledger_floor=ledger_floor,
+        signers=signers,
     )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.idempotency import is_ledgered
+from onex_platform.domain.intake import is_ledgered
 from onex_platform.domain.order import (
     EVENTS_PER_MILLISECOND,
     LIFECYCLE_RANK,

@@ -18,7 +18,7 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.engines.kafka.sender import send_each
-from onex_platform.topics.catalogue import Catalogue, Outlet, to_records
+from onex_platform.topics.catalogue import Catalogue, Outlet, with_marks
 
 Event = tuple[bytes, str]  # the envelope and the record's key
 
@@ -40,10 +40,13 @@ class DualPublisher:
         self, events: Sequence[Event], *, headers: Sequence[tuple[str, str]] = ()
     ) -> None:
         """Publish events in their order: all to the source, then all to the target."""
-        pairs = [to_records(self._outlets, envelope, key, headers) for envelope, key in events]
-        for records in zip(*pairs, strict=True):
+        for outlet, mark in with_marks(self._outlets):
+            records = [
+                KafkaRecord(outlet.topic, outlet.value(envelope), key, [*headers, *mark])
+                for envelope, key in events
+            ]
             with effect("migration.dual_send"):
-                refused = send_each(self._producer, [KafkaRecord(*record) for record in records])
+                refused = send_each(self._producer, records)
             for place, reason in refused.items():
                 raise InfraError(
                     f"{records[place].topic} refused the event with the key "

@@ -15,9 +15,10 @@ from onex_platform.engines.postgres.database import Cursor, Database, streamed
 from onex_platform.projections.fold.checkpoint import lock_checkpoint
 from onex_platform.projections.write import outbox
 
-# A row as the topic should have it: key, version and JSON, which is None for a tombstone. A plain
-# tuple: making anything else of each of 100,000 would take longer than the driver does.
-RowState = tuple[str, str, str | None]
+# A row as the topic should have it: key, version, JSON, which is None for a tombstone, and tenant,
+# which is None if the row is gone. A plain tuple: making anything else of each of 100,000 would
+# take longer than the driver does.
+RowState = tuple[str, str, str | None, str | None]
 
 # The snapshot as JSON, written by the server: a row on its way from one server to the other need
 # not become objects here. A test compares it with what the model makes of the row. `||` copies all
@@ -35,7 +36,7 @@ _JSON = """
     || ',"capabilities":' || capabilities::text || '}'"""
 _VALUE = f"CASE WHEN deregistered_at IS NULL THEN {_JSON} END"
 
-_STORED = f"SELECT stored.entity_id::text, stored.row_version::text, {_VALUE}"
+_STORED = f"SELECT stored.entity_id::text, stored.row_version::text, {_VALUE}, stored.tenant"
 _CHOSEN = f"""
     {_STORED} FROM registration_projections AS stored
     WHERE domain = %(domain)s AND entity_id = ANY(%(ids)s)"""
@@ -52,6 +53,7 @@ _WAITING = f"""
         waiting.entity_id::text,
         coalesce(stored.row_version, waiting.row_version)::text,
         {_VALUE},
+        stored.tenant,
         waiting.entries
     FROM (
         SELECT entity_id, max(row_version) AS row_version, count(*) AS entries
@@ -92,8 +94,8 @@ def read_rows_after(
 
 def take_waiting_rows(
     cursor: Cursor, domain: str, limit: int
-) -> AbstractContextManager[Iterator[tuple[str, str, str | None, int]]]:
-    """Remove the oldest entries from the outbox; their rows as they are now, with how many entries
+) -> AbstractContextManager[Iterator[tuple[str, str, str | None, str | None, int]]]:
+    """Remove the oldest entries from the outbox; their rows as they are now, and how many entries
     were about each. One that is gone is to leave the topic as well.
     """
     return _read(cursor, _WAITING, domain, limit=limit)

@@ -19,7 +19,7 @@ from itertools import accumulate, count
 from random import Random
 
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.idempotency import is_ledgered
+from onex_platform.domain.intake import is_ledgered
 from onex_platform.simulate.event_payloads import REGISTRYS, heartbeat_form
 from onex_platform.simulate.nodes import Node, draw_traits
 from onex_platform.simulate.plan import FleetPlan

@@ -11,8 +11,8 @@ from typing import Any
 
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.headers import TENANT
 from onex_platform.domain.identity import MAX_NODE_ID_LENGTH
-from onex_platform.domain.intake import TENANT_HEADER
 from onex_platform.simulate.records import Headers
 from onex_platform.simulate.wire import dump
 
@@ -84,13 +84,13 @@ MALFORMATIONS: tuple[Malformation, ...] = (
         Reason.BAD_TENANT,
         Kind.NODE_HEARTBEAT,
         lambda document, _: dump(document),
-        headers=((TENANT_HEADER, b"No Tenant"),),
+        headers=((TENANT, b"No Tenant"),),
     ),
     Malformation(
         Reason.BAD_TENANT,
         Kind.NODE_HEARTBEAT,
         _envelope(tenant="somebody-else"),
-        headers=((TENANT_HEADER, b"somebody"),),
+        headers=((TENANT, b"somebody"),),
     ),
     # A clock that lost its battery. An acknowledgement that nobody awaits does no harm where the
     # reader keeps no ledger and lets it in.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from onex_platform.domain.intake import TENANT_HEADER
+from onex_platform.domain.headers import TENANT
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.records import Headers
@@ -130,7 +130,7 @@ def draw_traits(index: int, plan: FleetPlan, random: Random) -> Traits:
         index=index,
         tenant=tenant,
         # The default tenant is the one that need not be named.
-        headers=() if tenant == plan.tenant else ((TENANT_HEADER, tenant.encode()),),
+        headers=() if tenant == plan.tenant else ((TENANT, tenant.encode()),),
         node_type=node_type,
         family=family,
         own_voice=_voice(own_id, f"node/{family}"),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.idempotency import is_ledgered
+from onex_platform.domain.intake import is_ledgered
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.simulate.profiles import EnumDisturbance
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.intake import TENANT_HEADER
+from onex_platform.domain.headers import TENANT
 from onex_platform.simulate.event_payloads import REGISTRYS, payload_of
 from onex_platform.simulate.malformed import MALFORMATIONS
 from onex_platform.simulate.nodes import Node
@@ -107,7 +107,7 @@ class Scribe:
         document["payload"]["epoch"] = node.epoch + introspects
         tenant = others[int(self._random.random() * len(others))]
         return self._record(node, kind, time_ms, document)._replace(
-            headers=((TENANT_HEADER, tenant.encode()),),
+            headers=((TENANT, tenant.encode()),),
             disturbance=Trouble.FOREIGN_TENANT,
         )
 

@@ -12,10 +12,12 @@ from uuid import UUID
 
 from confluent_kafka import Message
 
+from onex_platform.domain import headers as h
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.domain.projection import MOST_VERSION
 from onex_platform.engines.kafka.transactions import Outgoing
 from onex_platform.projections.snapshot_rows import RowState
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.snapshots.read.snapshot_map import (
     MalformedSnapshotError,
     is_entity_key,
@@ -23,12 +25,31 @@ from onex_platform.snapshots.read.snapshot_map import (
 )
 
 VERSION_HEADER = "snapshot_version"
+_SCHEMA = "1"
 _MOST_DIGITS = len(str(MOST_VERSION))
 
 
-def to_messages(rows: Iterable[RowState]) -> Iterator[Outgoing]:
-    """The rows as the topic's messages: key, value, headers."""
-    return ((key, value, [(VERSION_HEADER, version)]) for key, version, value in rows)
+def to_messages(rows: Iterable[RowState], wrapper: Wrapper, pii: str) -> Iterator[Outgoing]:
+    """The rows as the topic's messages: key, value, headers.
+
+    A row's changes are one trace, of which each version is a span.
+    """
+    shared = [(h.SCHEMA_VERSION, _SCHEMA), *wrapper.constant(pii=pii)]
+    home = wrapper.tenant
+    for key, version, value, tenant in rows:
+        trace_id = key.replace("-", "")
+        yield (
+            key,
+            value,
+            [
+                (VERSION_HEADER, version),
+                *shared,
+                (h.TENANT, tenant or home),
+                (h.CORRELATION_ID, key),
+                (h.TRACE_ID, trace_id),
+                (h.TRACEPARENT, f"00-{trace_id}-{version.zfill(16)}-01"),
+            ],
+        )
 
 
 class PublishedState(NamedTuple):

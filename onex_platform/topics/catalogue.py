@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
+from onex_platform.base.telemetry import hide_fields
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.disagreements import disagreements
@@ -39,7 +39,7 @@ __all__ = [
     "load_catalogue",
     "load_whole_catalogue",
     "require_ledger_beyond_retention",
-    "to_records",
+    "with_marks",
 ]
 
 
@@ -67,28 +67,11 @@ class Outlet:
         return content
 
 
-class Outgoing(NamedTuple):
-    """A record that is to be sent; whoever sends it knows Kafka's client."""
-
-    topic: str
-    value: bytes
-    key: str
-    headers: Sequence[tuple[str, str]]
-
-
-def to_records(
-    outlets: Sequence[Outlet],
-    envelope: str | bytes,
-    key: str,
-    headers: Sequence[tuple[str, str]] = (),
-) -> list[Outgoing]:
-    """One event as a record of each topic that it is published to; each names the others."""
-    records = []
+def with_marks(outlets: Sequence[Outlet]) -> Iterator[tuple[Outlet, list[tuple[str, str]]]]:
+    """Each topic of an event, with the header that names the others, if there are others."""
     for here in outlets:
         others = ",".join(other.topic for other in outlets if other is not here)
-        marked = [*headers, (ALSO_ON, others)] if others else headers
-        records.append(Outgoing(here.topic, here.value(envelope), key, marked))
-    return records
+        yield here, [(ALSO_ON, others)] if others else []
 
 
 class Catalogue:
@@ -230,8 +213,13 @@ class Catalogue:
 
 @cache
 def load_whole_catalogue() -> Catalogue:
-    """Every contract there is, also of topics that other services carry."""
-    return Catalogue.from_folder(project_folder("contracts"))
+    """Every contract there is, also of topics that other services carry.
+
+    Whoever knows the topics logs no field that their schemas call personal.
+    """
+    whole = Catalogue.from_folder(project_folder("contracts"))
+    hide_fields(path.rpartition(".")[2] for topic in whole for path in topic.private_fields)
+    return whole
 
 
 @cache

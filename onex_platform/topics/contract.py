@@ -6,15 +6,17 @@ contracts fit together the catalogue's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic import ByteSize, Field, PrivateAttr, field_validator, model_validator
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.headers import EnumOnRead, HeaderRules, PiiLevel, PublishRules
 from onex_platform.topics.fields import Duration, Part, Retention
 from onex_platform.topics.grammar import LogicalName, OnexName, StreamName, parse_logical
 
@@ -22,6 +24,8 @@ DEFAULT_PARTITIONS = 3
 # Kafka deletes closed segments only. Without a bound of its own, a segment stays open for a week,
 # and records outlive a retention of an hour by as much.
 SEGMENTS_PER_RETENTION = 6
+# Classes that watch others: what is personal in those must not be repeated here.
+TELEMETRY = frozenset({"met", "aud", "log"})
 _ONE_BROKER = frozenset({"dev", "test"})
 
 
@@ -106,9 +110,10 @@ class Shards(Part):
 
 
 class HeaderPolicy(Part):
-    """Headers that every record carries."""
+    """Headers that every record carries, and what becomes of one whose headers are wrong."""
 
     required: tuple[str, ...] = ()
+    on_read: EnumOnRead = EnumOnRead.COUNT
     shards: Shards | None = None
 
 
@@ -170,6 +175,29 @@ class TopicContract(Part):
     max_message: ByteSize | None = Field(None, ge=1024 * 1024, le=32 * 1024 * 1024)
     legacy_of: str | None = None
     snapshot_of: str | None = Field(None, pattern=r"^[a-z]+(_[a-z]+)*$")
+    # Fields by path whose schema has a level above none; the schema says it, not the contract.
+    _private_fields: Mapping[str, PiiLevel] = PrivateAttr(default_factory=dict)
+
+    def with_private_fields(self, levels: Mapping[str, PiiLevel]) -> TopicContract:
+        """The same contract with the levels that its schema has."""
+        contract = self.model_copy()
+        contract._private_fields = dict(levels)
+        return contract
+
+    @property
+    def private_fields(self) -> Mapping[str, PiiLevel]:
+        """The level of each field that is personal data, by path."""
+        return self._private_fields
+
+    @property
+    def publish_rules(self) -> PublishRules:
+        """What is asked of whoever publishes to the topic."""
+        return PublishRules(
+            self.topic,
+            self._private_fields,
+            signed=self.signed,
+            telemetry=self.stream_class in TELEMETRY,
+        )
 
     @cached_property
     def name(self) -> LogicalName:
@@ -192,6 +220,17 @@ class TopicContract(Part):
         if isinstance(name, OnexName) and name.event_kind in set(EnumEventKind):
             return EnumEventKind(name.event_kind)
         return None
+
+    @property
+    def header_rules(self) -> HeaderRules:
+        """What is asked of a record's headers and key by whoever reads the topic."""
+        return HeaderRules(
+            on_read=self.headers.on_read,
+            required=self.headers.required,
+            key=self.key,
+            signed=self.signed,
+            tenant=getattr(self.name, "tenant", None),
+        )
 
     @property
     def is_compacted(self) -> bool:

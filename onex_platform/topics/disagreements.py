@@ -17,6 +17,7 @@ _SHARED_BY_TWINS = (
     "cleanup_policy",
     "timestamp_type",
     "registration_input",
+    "signed",
 )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 from pydantic import ValidationError
 
 from onex_platform.base.errors import ConfigurationError
+from onex_platform.domain.headers import PII_LEVELS, PiiLevel
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.contract_folders import folder_of
 from onex_platform.topics.documents import read_document
@@ -15,6 +19,7 @@ from onex_platform.topics.fields import explain
 from onex_platform.topics.lint.contract_rules import CONTRACT_RULES, NAME_RULES
 from onex_platform.topics.lint.rule import CONTRACT_FILE, EnumSeverity, Rule, Subject, Tree
 from onex_platform.topics.policy import Policy
+from onex_platform.topics.schemas.formats import SchemaError, read_schema
 
 
 def contract_files(root: Path) -> list[Path]:
@@ -38,7 +43,24 @@ def read_contract(path: Path, policy: Policy) -> TopicContract:
     expected = folder_of(contract.name, policy.is_onex_entity)
     if not path.parent.as_posix().endswith(f"/{expected}"):
         raise _defect(path, f"topic={contract.topic!r}: its folder is {expected}")
-    return contract
+    return contract.with_private_fields(_private_fields(path.parent))
+
+
+def _private_fields(folder: Path) -> dict[str, PiiLevel]:
+    """What the value's schema says of each field; few schemas say anything, and are then parsed."""
+    for path in folder.glob("value.schema.*"):
+        if _ANNOTATED.search(path.read_text(encoding="utf-8", errors="replace")):
+            with suppress(SchemaError):  # a rule of its own tells of a broken schema
+                return {
+                    field.path: cast("PiiLevel", field.pii)
+                    for field in read_schema(path).fields()
+                    if field.pii in PII_LEVELS and field.pii != "none"
+                }
+    return {}
+
+
+# A level above none, as any of the three formats writes it.
+_ANNOTATED = re.compile(r"""\bpii"?\s*:\s*"?(low|high)""")
 
 
 def _broken(rule: Rule, subject: Subject) -> list[str]:

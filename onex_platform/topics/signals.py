@@ -25,7 +25,8 @@ from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import BreakerStateChangedPayload, Payload
 from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
-from onex_platform.topics.catalogue import Catalogue, to_records
+from onex_platform.records.wrapping import Wrapper
+from onex_platform.topics.catalogue import Catalogue, Outlet, with_marks
 
 _SOURCE = "onex-platform"
 _RECOVERED = "CLOSED"
@@ -70,17 +71,38 @@ def publish_signals(settings: Settings, catalogue: Catalogue, signals: Sequence[
 
 def send_signals(settings: Settings, catalogue: Catalogue, signals: Sequence[Signal]) -> int:
     """Send signals to the topics of their kinds and wait; how many the broker acknowledged."""
+    wrapper = Wrapper(settings)
     records = [
-        KafkaRecord(*record)
+        record
         for signal in signals
-        for record in to_records(
+        for record in wrapped(
+            wrapper,
             catalogue.outlets(signal.kind),
-            signal.envelope(settings.tenant).model_dump_json(),
             signal.key,
+            signal.envelope(settings.tenant).model_dump_json(),
         )
     ]
     send_soon(settings, records)
     return len(signals)
+
+
+def wrapped(
+    wrapper: Wrapper,
+    outlets: Sequence[Outlet],
+    key: str,
+    envelope: str,
+    more: Iterable[tuple[str, str]] = (),
+) -> list[KafkaRecord]:
+    """One event as a record of each topic that it is published to, as their contracts want it."""
+    return [
+        wrapper.wrap(
+            outlet.contract.publish_rules,
+            key,
+            outlet.value(envelope).decode(),
+            more=[*more, *mark],
+        )
+        for outlet, mark in with_marks(outlets)
+    ]
 
 
 def send_soon(settings: Settings, records: Iterable[KafkaRecord]) -> int:

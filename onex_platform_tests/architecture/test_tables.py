@@ -18,7 +18,8 @@ OWNERS = {
         " retired_topics",
         "log": "logs pages log_pins held_log_pins",
         "ingest": "log_heads log_cuts cut_ranges consumer_cursors offset_restarts lost_ranges"
-        " event_ledger ledger_floors fact_inbox parked_records staged_ids staged_parked",
+        " event_ledger ledger_floors fact_inbox parked_records staged_ids staged_parked"
+        " header_findings",
         "capture": "capture_pages capture_page_writers capture_replaced_pages"
         " capture_relay_cursors capture_relay_marks",
         "projections": "registration_projections registration_liveness registrations fold_cursors"

@@ -13,6 +13,8 @@ from onex_platform.base.telemetry import (
     correlated,
     current_correlation_id,
     get_logger,
+    hide_fields,
+    hide_hosts,
     redact,
     redact_value,
 )
@@ -163,3 +165,28 @@ def test_a_librarys_own_account_of_migrations_is_for_debugging(
     configure_logging(level)
     logging.getLogger("yoyo.migrations").info("applied")
     assert ("applied" in capsys.readouterr().err) is shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("PostgreSQL at db-1.internal:5432 is down", "PostgreSQL at <host> is down"),
+        ("Kafka (10.0.0.7:9092, 10.0.0.8)", "Kafka (<host>, <host>)"),
+        ("postgresql://ada:x@db:5432/onex", "postgresql://<host>/onex"),
+        ("http://schemas/subjects", "http://<host>/subjects"),
+        ("at 12:30:45 on 2026-03-01T12:00:00Z", "at 12:30:45 on 2026-03-01T12:00:00Z"),
+        ("onex.node.heartbeat.published.v1 [3]", "onex.node.heartbeat.published.v1 [3]"),
+    ],
+)
+def test_hosts_are_named_inside_only(text: str, shown: str) -> None:
+    assert "<host>" not in redact(text)
+    hide_hosts(True)
+    assert redact(text) == shown
+
+
+def test_private_fields_stay_out_of_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    hide_fields(["birthday_of_ada"])
+    configure_logging(style="json")
+    get_logger(__name__).info("told", birthday_of_ada="1815-12-10", other={"birthday_of_ada": 1})
+    line = json.loads(capsys.readouterr().err)
+    assert (line["birthday_of_ada"], line["other"]) == ("***", {"birthday_of_ada": "***"})

@@ -27,9 +27,8 @@ import pyarrow.compute as pc
 from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.idempotency import is_ledgered
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
-from onex_platform.domain.intake import Parked, RawRecord, admit
+from onex_platform.domain.intake import Parked, RawRecord, admit, is_ledgered
 from onex_platform.domain.machine import STEP_OUTCOMES
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.reference.log_order import mark_duplicates, number
@@ -130,7 +129,7 @@ class Campaign:
         entered = enter_log(admitted.events, since, until, lambda ids: known & set(ids))
         same = sorted(judged, key=lambda event: (event.entity.entity_id.bytes, event.position))
         assert repr(list(to_events(entered, REGISTRATION_DOMAIN))) == repr(same)
-        return Admitted(entered, admitted.parked)
+        return Admitted(entered, admitted.parked, admitted.findings)
 
     def _folded(self, events: pa.Table, decider: Decider | None) -> BucketFold:
         fold = BucketFold(REGISTRATION_DOMAIN, self.rows.values(), decider, live=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.headers import MOST_BYTES, EnumOnRead, HeaderRules
 from onex_platform.domain.intake import RawRecord
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform_tests.support.events import at, record
@@ -28,7 +29,20 @@ KINDS = {
     "timeouts": Kind.LIVENESS_EXPIRED,
     "requests": Kind.INTROSPECTION_REQUESTED,
 }
+_REQUIRED = ("x-actor", "x-scope")
+_ASKED = {
+    BEATS: HeaderRules(EnumOnRead.COUNT, _REQUIRED, "node_id"),
+    OLD: HeaderRules(EnumOnRead.COUNT, (), "node_id"),
+    "introspections": HeaderRules(EnumOnRead.PARK, _REQUIRED, "node_id"),
+    "acks": HeaderRules(EnumOnRead.PARK, (), "node_id", tenant="acme"),
+    "failures": HeaderRules(EnumOnRead.COUNT, ("x-scope",), "node_id", tenant="b"),
+    "requests": HeaderRules(EnumOnRead.COUNT, _REQUIRED, "request_id"),
+}
 TOPICS = {topic: InputTopic(kind, legacy=topic == OLD) for topic, kind in KINDS.items()}
+# The same, with contracts that ask for headers.
+STRICT_TOPICS = TOPICS | {
+    topic: TOPICS[topic]._replace(asked=asked) for topic, asked in _ASKED.items()
+}
 RAW = "@raw@"  # replaced by something that Python would not write
 _RAWS = [
     "1e999",
@@ -110,19 +124,22 @@ def _oddities(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[di
 
 _PAYLOAD_ODDITIES = _oddities(_FIELDS)
 _ENVELOPE_ODDITIES = _oddities(_ENVELOPES)
-_HEADERS = st.sampled_from(
-    [
-        *({}, {}, {"other": b"1"}),
-        *({"x-tenant": b"acme"}, {"x-tenant": b"\xff"}, {"x-tenant": b"B"}),
-        [("x-tenant", b"acme"), ("other", None), ("x-tenant", b"B")],
-        [("x-tenant", b"B"), ("x-tenant", b"acme")],
-        [("x-tenant", None)],
-    ]
+_HEADERS = st.lists(
+    st.sampled_from(
+        [
+            *(("other", b"1"), ("other", None)),
+            *(("x-tenant", text) for text in (b"acme", b"acme", b"\xff", b"B", None)),
+            *(("x-actor", text) for text in (b"tests", b"tests", b"others", b"\xff", None)),
+            *(("x-scope", text) for text in (b"s", b"\xc3", b"x" * (MOST_BYTES + 1), None)),
+        ]
+    ),
+    max_size=4,
 )
+_KEYS = st.sampled_from([None, b"another", b"\xff"])
 
 
 @st.composite
-def arrivals(draw: st.DrawFn) -> list[RawRecord]:
+def arrivals(draw: st.DrawFn, topics: dict[str, InputTopic] = STRICT_TOPICS) -> list[RawRecord]:
     """Mostly plain records of any kind, with anything at all wrong with some."""
     arrived = []
     for offset in range(draw(st.integers(1, 12))):
@@ -144,7 +161,9 @@ def arrivals(draw: st.DrawFn) -> list[RawRecord]:
         assert sent.value is not None
         value = _reordered(draw, sent.value).replace(json.dumps(RAW), draw(st.sampled_from(_RAWS)))
         broken = draw(st.sampled_from([None] * 9 + [b"{", b"\xff", b"[1]", b"", b"{}{}"]))
-        arrived.append(replace(sent, value=value.encode() if broken is None else broken))
+        sent = replace(sent, value=value.encode() if broken is None else broken)
+        key = sent.key if draw(st.integers(0, 3)) else draw(_KEYS)
+        arrived.append(replace(sent, key=key, asked=topics[topic].asked))
     return arrived
 
 

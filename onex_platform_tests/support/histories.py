@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.idempotency import is_ledgered
 from onex_platform.domain.identity import EntityKey
-from onex_platform.domain.intake import Parked, RawRecord, admit
+from onex_platform.domain.intake import Parked, RawRecord, admit, is_ledgered
 from onex_platform.domain.order import LIFECYCLE_RANK
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.reference.log_order import mark_duplicates, number

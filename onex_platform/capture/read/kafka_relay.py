@@ -31,6 +31,7 @@ from onex_platform.checks import Verdict
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.engines.kafka.sender import send_each
 from onex_platform.engines.postgres.database import Cursor, Database, open_database
+from onex_platform.records.wrapping import Wrapper
 
 TOPIC = "x-onex-topic"
 KEY = "x-onex-key"
@@ -206,18 +207,21 @@ def open_relay(settings: Settings, instance: str, topics: Sequence[str]) -> Iter
     def send(events: Sequence[CapturedEvent]) -> None:
         nonlocal sender
         if sender is None:
-            sender = kafka_sender(opened.enter_context(open_producer(settings, **patience)))
+            producer = opened.enter_context(open_producer(settings, **patience))
+            sender = kafka_sender(producer, Wrapper(settings))
         sender(events)
 
     with opened, open_database(settings) as database:
         yield Relay(topics, send, PostgresRelayStore(database, instance))
 
 
-def kafka_sender(producer: KafkaProducer) -> Callable[[Sequence[CapturedEvent]], None]:
+def kafka_sender(
+    producer: KafkaProducer, wrapper: Wrapper
+) -> Callable[[Sequence[CapturedEvent]], None]:
     """Sends events to the topics that they name and waits for the acknowledgements."""
 
     def send(events: Sequence[CapturedEvent]) -> None:
-        refused = send_each(producer, [kafka_record(event) for event in events])
+        refused = send_each(producer, [kafka_record(event, wrapper) for event in events])
         for place, reason in refused.items():
             # It stays in its page, from where an operator may replay it.
             event_id = events[place].event_id
@@ -226,8 +230,9 @@ def kafka_sender(producer: KafkaProducer) -> Callable[[Sequence[CapturedEvent]],
     return send
 
 
-def kafka_record(event: CapturedEvent) -> KafkaRecord:
-    """An event as a record: its other attributes become headers."""
+def kafka_record(event: CapturedEvent, wrapper: Wrapper) -> KafkaRecord:
+    """An event as a record: its other attributes become headers, with those beside them that its
+    writer left out."""
     headers = [
         (name, value) for name, value in event.attributes.items() if name not in {TOPIC, KEY}
     ]
@@ -237,7 +242,7 @@ def kafka_record(event: CapturedEvent) -> KafkaRecord:
         topic=event.attributes[TOPIC],
         value=event.payload,
         key=event.attributes.get(KEY, event.writer_id),
-        headers=headers,
+        headers=wrapper.completed(headers, event.payload, event.event_id),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from onex_platform.capture.captured_events import CapturedEvent
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, produce_all
+from onex_platform.records.wrapping import Wrapper
 
 
 def line_of(event: CapturedEvent) -> bytes:
@@ -87,6 +88,7 @@ class KafkaSink:
     def __init__(self, producer: KafkaProducer, topic: str) -> None:
         self._producer = producer
         self._topic = topic
+        self._wrapper = Wrapper(producer.settings)
 
     def write(self, events: Sequence[CapturedEvent]) -> None:
         produce_all(self._producer, map(self._record, events))
@@ -108,6 +110,8 @@ class KafkaSink:
             self._topic,
             event.payload,
             key=event.writer_id,
-            headers=[*event.attributes.items(), *own.items()],
+            headers=self._wrapper.completed(
+                [*event.attributes.items(), *own.items()], event.payload, event.event_id
+            ),
             timestamp_ms=max(0, event.timestamp_us // 1000),
         )

@@ -8,8 +8,8 @@ from datetime import datetime
 from uuid import UUID
 
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.idempotency import is_ledgered
 from onex_platform.domain.identity import EntityKey
+from onex_platform.domain.intake import is_ledgered
 from onex_platform.domain.order import LIFECYCLE_RANK, POSITION_STRIDE, position_at
 
 CutKey = tuple[datetime, int, str, int, int, str]

@@ -1,6 +1,6 @@
 """Kafka's columns become the log's columns, or those of the parking lot.
 
-The rules are `domain.intake.admit`'s; this module only moves values in and out of Arrow.
+The rules are `domain.intake.judge`'s; this module only moves values in and out of Arrow.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.intake import IntakeRules, Parked, RawRecord, admit
+from onex_platform.domain.intake import IntakeRules, Parked, RawRecord, judge
 from onex_platform.domain.order import POSITIONS_PER_MILLISECOND
 from onex_platform.engines.postgres.database import storable
 from onex_platform.ingest.admission.column_values import INSTANT
 from onex_platform.ingest.admission.fast_path import InputTopic, admit_plain
+from onex_platform.ingest.admission.header_columns import Findings
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, to_table
 
 # In microseconds, as Spark and Arrow count.
@@ -25,10 +26,12 @@ _NO_MORE_POSITIONS = 2**63 // POSITIONS_PER_MILLISECOND * 1000
 
 
 class Admitted(NamedTuple):
-    """What became of some records: events that have no position yet, and parked records."""
+    """What became of some records: events that have no position yet, and parked records; and what
+    was wrong with the headers and keys of the events."""
 
     events: pa.Table
     parked: pa.Table
+    findings: Findings
 
     def size(self) -> int:
         """How many bytes this takes."""
@@ -41,17 +44,21 @@ def admit_records(
 ) -> Admitted:
     """Records of Spark's Kafka source, admitted or parked."""
     records = dated(records)
-    plain, taken = admit_plain(records, topics, rules, read_at)
+    plain, taken, findings = admit_plain(records, topics, rules, read_at)
     if taken.all():
-        return Admitted(plain, PARKED_SCHEMA.empty_table())
-    others = [
-        admit(record, rules, read_at)
-        for record in raw_records(records.filter(pa.array(~taken)), topics)
-    ]
-    events = to_table(item for item in others if isinstance(item, LogEvent))
-    parked = [_parked_row(item) for item in others if isinstance(item, Parked)]
+        return Admitted(plain, PARKED_SCHEMA.empty_table(), findings)
+    events, parked = [], []
+    for record in raw_records(records.filter(pa.array(~taken)), topics):
+        judged = judge(record, rules, read_at)
+        findings.update((record.topic, finding) for finding in judged.findings)
+        if isinstance(judged.outcome, LogEvent):
+            events.append(judged.outcome)
+        else:
+            parked.append(_parked_row(judged.outcome))
     return Admitted(
-        pa.concat_tables([plain, events]), pa.Table.from_pylist(parked, schema=PARKED_SCHEMA)
+        pa.concat_tables([plain, to_table(events)]),
+        pa.Table.from_pylist(parked, schema=PARKED_SCHEMA),
+        findings,
     )
 
 
@@ -81,6 +88,7 @@ def raw_records(records: pa.Table, topics: Mapping[str, InputTopic]) -> Iterator
             headers=[(header["key"], header["value"]) for header in row["headers"] or ()],
             kind=topic.kind,
             legacy=topic.legacy,
+            asked=topic.asked,
         )
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from onex_platform.domain.headers import MOST_BYTES, readable
 from onex_platform.domain.identity import identify_node
 
 ID = pa.binary(16)
@@ -87,15 +89,48 @@ def _entity(tenant: str, node_id: str) -> bytes | None:
         return None
 
 
-def last_headers(headers: pa.Array, name: str) -> tuple[NDArray[np.bool_], pa.Array]:
-    """Which records have a header of this name, and what the last of each says."""
-    each = headers.flatten()
-    named = pc.fill_null(pc.equal(pc.struct_field(each, "key"), name), False)
-    places = np.flatnonzero(named.to_numpy(zero_copy_only=False))
-    last = np.full(len(headers), -1)
-    last[pc.list_parent_indices(headers).to_numpy()[places]] = places
-    tagged = last >= 0
-    values = pc.fill_null(pc.struct_field(each, "value"), b"").take(pa.array(last[tagged]))
-    encoded = values.dictionary_encode()
-    texts = [value.decode("utf-8", "replace") for value in encoded.dictionary.to_pylist()]
-    return tagged, pa.array(texts, pa.string()).take(encoded.indices)
+class Tagged(NamedTuple):
+    """Which records have a header of some name that can be read, or only one that can't; and what
+    the last of each says, where it can be read."""
+
+    readable: NDArray[np.bool_]
+    unreadable: NDArray[np.bool_]
+    texts: pa.Array
+
+
+class HeaderColumns:
+    """The headers of many records: of each name, the last one counts."""
+
+    def __init__(self, headers: pa.Array) -> None:
+        each = headers.flatten()
+        self._records = len(headers)
+        self._parents = pc.list_parent_indices(headers).to_numpy()
+        names = pc.struct_field(each, "key").dictionary_encode()
+        self._names = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
+        self._codes = pc.fill_null(names.indices, -1).to_numpy()
+        self._values = pc.struct_field(each, "value")
+
+    def last(self, name: str) -> Tagged:
+        """What the records' last header of this name says."""
+        last = np.full(self._records, -1)
+        if (code := self._names.get(name)) is not None:
+            places = np.flatnonzero(self._codes == code)
+            last[self._parents[places]] = places
+        tagged = last >= 0
+        values = pc.fill_null(self._values.take(pa.array(last[tagged])), b"")
+        texts = _texts(values)
+        if not texts.null_count:
+            return Tagged(tagged, np.zeros(self._records, dtype=bool), texts)
+        readable = tagged.copy()
+        readable[tagged] = texts.is_valid().to_numpy(zero_copy_only=False)
+        return Tagged(readable, tagged & ~readable, texts.drop_null())
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Headers as texts; null where one can't be read."""
+    if (pc.max(pc.binary_length(values)).as_py() or 0) <= MOST_BYTES:
+        try:
+            return values.cast(pa.string())
+        except pa.ArrowInvalid:
+            pass
+    return pa.array([readable(value) for value in values.to_pylist()], pa.string())

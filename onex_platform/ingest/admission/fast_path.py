@@ -23,22 +23,22 @@ from pydantic_core import from_json
 
 from onex_platform.domain.envelope import PAYLOADS, Unreadable, parse_payload
 from onex_platform.domain.events import EVENT_TYPE_PREFIX, EnumEventKind
-from onex_platform.domain.idempotency import is_ledgered
-from onex_platform.domain.intake import TENANT_HEADER, IntakeRules, is_tenant, most_epoch
+from onex_platform.domain.headers import NOTHING_ASKED, HeaderRules
+from onex_platform.domain.intake import IntakeRules, is_ledgered, most_epoch
 from onex_platform.domain.payloads import NodePayload, TimeoutPayload
 from onex_platform.domain.states import EnumNodeType
+from onex_platform.ingest.admission import header_columns
 from onex_platform.ingest.admission.column_values import (
     ID,
     INSTANT,
+    HeaderColumns,
     entities,
     instants,
-    last_headers,
     text_bytes,
     uuids,
 )
 from onex_platform.ingest.event_schema import LOG_SCHEMA
 
-_CONTRADICTION = ""  # no tenant has this name
 # Below this, halving a batch in search of the record that spoils it costs more than it saves.
 _SMALLEST = 64
 
@@ -71,6 +71,7 @@ _UNUSUAL = r"[\\\x00-\x1f]|NaN|Inf"
 _HUGE = r"[:,\[ ]-?[0-9.]+[eE]\+?[0-9]{3}|[0-9]{100}"
 _MOST_OPENED = 150  # lists and objects: they bound the depth, for which the intake has a limit
 _VERSION = '"schema_version"'
+_KEY = "node_id"
 _NODE_TYPES = pa.array([kind.value for kind in EnumNodeType])
 
 
@@ -79,6 +80,7 @@ class InputTopic(NamedTuple):
 
     kind: EnumEventKind
     legacy: bool
+    asked: HeaderRules = NOTHING_ASKED
 
 
 class _Texts(NamedTuple):
@@ -103,23 +105,25 @@ class _Texts(NamedTuple):
 
 def admit_plain(
     records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRules, read_at: datetime
-) -> tuple[pa.Table, NDArray[np.bool_]]:
-    """The plain ones among the records as events, and which records those were."""
-    taken = np.zeros(len(records), dtype=bool)
+) -> tuple[pa.Table, NDArray[np.bool_], header_columns.Findings]:
+    """The plain ones among the records as events, which records those were, and what is to be
+    counted of them."""
+    taken, findings = np.zeros(len(records), dtype=bool), header_columns.Findings()
     texts = _texts(records, topics, rules)
     parts = [LOG_SCHEMA.empty_table()]
     for start, documents in _parsed(texts.documents):
         part = texts.part(start, len(documents))
         whole = len(part.rows) == len(records)
         chosen = records if whole else records.take(pa.array(part.rows))
-        good, events = _events(chosen, part, documents, topics, rules, read_at)
+        good, events, found = _events(chosen, part, documents, topics, rules, read_at)
         taken[part.rows[good]] = True
+        findings += found
         parts.append(events)
-    return pa.concat_tables(parts), taken
+    return pa.concat_tables(parts), taken, findings
 
 
 def _texts(records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRules) -> _Texts:
-    names = [name for name, topic in topics.items() if _is_eligible(topic.kind, rules)]
+    names = [name for name, topic in topics.items() if _is_eligible(topic, rules)]
     values = records["value"].combine_chunks()
     eligible = pc.is_in(records["topic"], pa.array(names, pa.string())).combine_chunks()
     short = pc.less_equal(pc.binary_length(values), rules.max_event_bytes)
@@ -162,13 +166,15 @@ def _texts(records: pa.Table, topics: Mapping[str, InputTopic], rules: IntakeRul
     )
 
 
-def _is_eligible(kind: EnumEventKind, rules: IntakeRules) -> bool:
-    """Whether all that the log wants of an event of this kind is plainly in the record."""
-    model = PAYLOADS[kind]
+def _is_eligible(topic: InputTopic, rules: IntakeRules) -> bool:
+    """Whether all that the log wants of an event of this topic is plainly in the record."""
+    model = PAYLOADS[topic.kind]
     return (
         issubclass(model, NodePayload)
         and not issubclass(model, TimeoutPayload)
-        and rules.upcasters.current_version(kind) == 1
+        and rules.upcasters.current_version(topic.kind) == 1
+        and not topic.asked.signed
+        and topic.asked.key in (None, _KEY)
     )
 
 
@@ -226,15 +232,20 @@ def _events(
     topics: Mapping[str, InputTopic],
     rules: IntakeRules,
     read_at: datetime,
-) -> tuple[NDArray[np.bool_], pa.Table]:
-    """Which of these are events as they should be, and those as rows of the log."""
+) -> tuple[NDArray[np.bool_], pa.Table, header_columns.Findings]:
+    """Which of these are events as they should be, those as rows of the log, and what is to be
+    counted of them."""
     names = records["topic"].combine_chunks().dictionary_encode()
     codes = names.indices.to_numpy()
     known = [topics[name] for name in names.dictionary.to_pylist()]
     document = {name: documents[name].combine_chunks() for name in _ENVELOPE.names}
     payload = document["payload"]
     node_ids, epochs = payload.field("node_id"), payload.field("epoch")
-    tenants = _tenants(records, document["tenant"], rules)
+    asked = [topic.asked for topic in known]
+    headers = HeaderColumns(records["headers"].combine_chunks())
+    tenants = header_columns.tenants_of(
+        headers, document["tenant"], codes, asked, rules.default_tenant
+    )
     entity_ids = entities(tenants, node_ids)
     event_ids, correlation_ids = uuids(document["event_id"]), uuids(document["correlation_id"])
     reported_at = instants(document["timestamp"])
@@ -252,6 +263,8 @@ def _events(
     )
     by_columns = texts.flat & _each(codes, [t.kind is EnumEventKind.NODE_HEARTBEAT for t in known])
     good &= ~by_columns | _is_heartbeat(payload)
+    found = header_columns.found_in(records, headers, document["source"], node_ids, codes, asked)
+    good &= ~header_columns.parked_for(found, codes, asked)
     modelled = np.flatnonzero(good & ~by_columns)
     dumped, broken = _dumped(texts.payloads, modelled, codes, known)
     good[broken] = False
@@ -262,9 +275,7 @@ def _events(
         mask[modelled] = True
         payloads = pc.replace_with_mask(payloads, pa.array(mask), pa.array(dumped))
     occurred_at = _occurred_at(records, read_at)
-    kinds = pa.DictionaryArray.from_arrays(
-        names.indices, pa.array([topic.kind.value for topic in known])
-    )
+    kinds = pa.DictionaryArray.from_arrays(names.indices, [topic.kind.value for topic in known])
     values = {
         "entity_id": entity_ids,
         "position": pa.array(np.zeros(len(good), dtype=np.int64)),
@@ -286,7 +297,8 @@ def _events(
         "payload": payloads,
     }
     events = pa.table([values[name] for name in LOG_SCHEMA.names], schema=LOG_SCHEMA)
-    return good, events if len(rows) == len(good) else events.take(pa.array(rows))
+    counts = header_columns.counted(found, names.dictionary.to_pylist(), codes, good)
+    return good, events if len(rows) == len(good) else events.take(pa.array(rows)), counts
 
 
 def _has_right_type(types: pa.Array, codes: NDArray[np.int32], known: list[InputTopic]) -> pa.Array:
@@ -339,21 +351,6 @@ def _dumped(
             texts.append(text)
             broken.append(row)
     return texts, broken
-
-
-def _tenants(records: pa.Table, claimed: pa.Array, rules: IntakeRules) -> pa.DictionaryArray:
-    """Each record's tenant; null where it is none, or where header and envelope contradict."""
-    claims = pc.fill_null(claimed, rules.default_tenant)
-    tagged, tags = last_headers(records["headers"].combine_chunks(), TENANT_HEADER)
-    if tagged.any():
-        mask = pa.array(tagged)
-        differs = pc.fill_null(pc.not_equal(claimed.filter(mask), tags), False)
-        claims = pc.replace_with_mask(claims, mask, pc.if_else(differs, _CONTRADICTION, tags))
-    tenants = claims.dictionary_encode()
-    names = tenants.dictionary.to_pylist()
-    valid = pa.array([is_tenant(name) for name in names], pa.bool_()).take(tenants.indices)
-    places = pc.if_else(valid, tenants.indices, pa.scalar(None, pa.int32()))
-    return pa.DictionaryArray.from_arrays(places, tenants.dictionary)
 
 
 def _occurred_at(records: pa.Table, read_at: datetime) -> pa.Array:

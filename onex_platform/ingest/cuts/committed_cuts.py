@@ -16,9 +16,11 @@ from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.engines.postgres.staging import RowCounts
 from onex_platform.ingest import inbox
+from onex_platform.ingest.admission.header_columns import Findings
 from onex_platform.ingest.cuts.consistent_cut import Cut
 from onex_platform.ingest.cuts.staged_rows import drop_staged, take_staged
 from onex_platform.ingest.deduplication import recall
+from onex_platform.ingest.header_counts import add_findings
 from onex_platform.ingest.letters.parked_letters import note_entered
 from onex_platform.ingest.offsets import CursorMove, move_consumer_cursors
 from onex_platform.log.page_log import PageLog
@@ -89,6 +91,7 @@ class CommittedCuts:
         inbox_ids: list[UUID],
         staged: RowCounts,
         ledger_floor: datetime | None = None,
+        findings: Findings | None = None,
     ) -> None:
         """Make the cut part of the log, with what its tasks staged, in one transaction.
 
@@ -109,6 +112,7 @@ class CommittedCuts:
             self._insert_cut(cursor, cut, account)
             note_entered(cursor, self._domain, batch_id, inbox_ids)
             take_staged(cursor, batch_id, self._domain, staged)
+            add_findings(cursor, self._domain, cut.instant, findings or Findings())
             inbox.remove(cursor, self._domain, inbox_ids)
 
         self._log.append(pages, within=enter)

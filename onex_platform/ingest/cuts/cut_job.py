@@ -29,10 +29,18 @@ from onex_platform.engines.spark.tasks import ArrowTask, spark_type
 from onex_platform.engines.spark.worker import keep_large_arrays_apart
 from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.admission.fast_path import InputTopic
+from onex_platform.ingest.admission.header_columns import Findings
 from onex_platform.ingest.cuts import staged_rows as staging
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
-from onex_platform.ingest.cuts.shuffle import PACK, packs_of, unpacked, warnings_of
+from onex_platform.ingest.cuts.shuffle import (
+    PACK,
+    findings_of,
+    findings_text,
+    packs_of,
+    unpacked,
+    warnings_of,
+)
 from onex_platform.ingest.cuts.sizing import OverloadError, gathered, sliced, watched
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, buckets_of, by_bucket, to_table
@@ -60,6 +68,7 @@ _REPORT = pa.schema(
         *PAGE_FIELDS,
         pa.field("duplicates", pa.int64(), nullable=False),
         *staged_fields(staging.TABLES),
+        pa.field("findings", pa.string()),
         # Bytes needed ÷ bytes allowed; above one the task wrote nothing.
         pa.field("load", pa.float64(), nullable=False),
     ]
@@ -139,10 +148,11 @@ def _ingest(
         parked=staged["staged_parked"],
         duplicates=sum(report.duplicates for report in reports),
     )
+    findings = findings_of(report.findings for report in reports)
     facts, floor = [fact.event_id for fact in inbox], job.rules.ledger_floor
     try:
         with effect("ingest.commit_cut"):
-            cuts.commit(job.cut, job.batch_id, pages, account, facts, staged, floor)
+            cuts.commit(job.cut, job.batch_id, pages, account, facts, staged, floor, findings)
     except staging.DuplicateAcrossTasksError:
         _drop(job, cuts, pages)
         raise
@@ -251,8 +261,10 @@ def _reading(job: IngestJob, batch: pa.RecordBatch) -> tuple[float, int]:
 
 
 def _together(parts: Iterable[Admitted]) -> Admitted:
-    events, parked = map(pa.concat_tables, zip(*parts, strict=True))
-    return Admitted(events, parked)
+    events, parked, findings = zip(*parts, strict=True)
+    return Admitted(
+        pa.concat_tables(events), pa.concat_tables(parked), sum(findings, start=Findings())
+    )
 
 
 def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[Admitted]:
@@ -269,7 +281,7 @@ def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _facts(inbox: list[LogEvent]) -> Admitted:
-    return Admitted(to_table(inbox), PARKED_SCHEMA.empty_table())
+    return Admitted(to_table(inbox), PARKED_SCHEMA.empty_table(), Findings())
 
 
 def _single_writer(job: IngestJob, inbox: list[LogEvent]) -> ArrowTask:
@@ -301,15 +313,22 @@ def _reported(
 
     reports = []
     if load > 1:
-        nothing = dict.fromkeys(staging.TABLES, 0)
-        reports.append({"encoded_bytes": 0, "duplicates": 0, **nothing})
+        reports.append(_nothing_written())
     elif len(admitted.events) or len(admitted.parked):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         reports += _write_task(job, task, admitted, one_page)
+    elif admitted.findings:
+        reports.append(_nothing_written())
+    if reports and load <= 1:
+        reports[-1]["findings"] = findings_text(admitted.findings)
     if reports:
         rows = [report | {"load": load} for report in reports]
         yield pa.RecordBatch.from_pylist(rows, _REPORT)
+
+
+def _nothing_written() -> dict[str, Any]:
+    return {"encoded_bytes": 0, "duplicates": 0, **dict.fromkeys(staging.TABLES, 0)}
 
 
 def _write_task(

@@ -6,13 +6,16 @@ once, so a pack is small, however large the events in it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onex_platform.domain.headers import EnumHeaderFinding
 from onex_platform.ingest.admission.admit import Admitted
+from onex_platform.ingest.admission.header_columns import Findings
 from onex_platform.ingest.event_schema import LOG_SCHEMA, PARKED_SCHEMA, buckets_of, by_bucket
 
 PACK = pa.schema(
@@ -20,6 +23,7 @@ PACK = pa.schema(
         pa.field("bucket", pa.int32(), nullable=False),
         pa.field("events", pa.binary()),
         pa.field("parked", pa.binary()),
+        pa.field("findings", pa.string()),
         pa.field("size", pa.int64(), nullable=False),  # unpacked
         pa.field("load", pa.float64(), nullable=False),  # of the task that packed, if too much
     ]
@@ -38,6 +42,23 @@ def packs_of(admitted: Admitted, buckets: int) -> Iterator[pa.RecordBatch]:
     offsets = admitted.parked["offset"].to_numpy()
     for bucket, parked in by_bucket(admitted.parked, (offsets % buckets).astype(np.int32)):
         yield from _packed(bucket, "parked", parked)
+    if admitted.findings:
+        pack = {"bucket": 0, "findings": findings_text(admitted.findings), "size": 0, "load": 0.0}
+        yield pa.RecordBatch.from_pylist([pack], PACK)
+
+
+def findings_text(findings: Findings) -> str:
+    """Findings as text, from one process to another."""
+    return json.dumps([[*place, count] for place, count in findings.items()])
+
+
+def findings_of(texts: Iterable[str | None]) -> Findings:
+    """The sum of findings that came as texts."""
+    findings = Findings()
+    for text in texts:
+        for topic, finding, count in json.loads(text or "[]"):
+            findings[topic, EnumHeaderFinding(finding)] += count
+    return findings
 
 
 def warnings_of(load: float, buckets: int) -> Iterator[pa.RecordBatch]:
@@ -71,8 +92,9 @@ def unpacked(packs: Iterable[pa.RecordBatch], most_bytes: float) -> tuple[Admitt
     With more than it may hold, the packs are only counted.
     """
     events, parked = [LOG_SCHEMA.empty_table()], [PARKED_SCHEMA.empty_table()]
-    size, load = 0, 0.0
+    size, load, findings = 0, 0.0, Findings()
     for batch in packs:
+        findings += findings_of(batch.column("findings").to_pylist())
         size += pc.sum(batch.column("size")).as_py()
         load = max(load, size / most_bytes, pc.max(batch.column("load")).as_py())
         for column, tables in (("events", events), ("parked", parked)):
@@ -84,4 +106,4 @@ def unpacked(packs: Iterable[pa.RecordBatch], most_bytes: float) -> tuple[Admitt
                     for item in batch.column(column)
                     if item.is_valid
                 ]
-    return Admitted(pa.concat_tables(events), pa.concat_tables(parked)), load
+    return Admitted(pa.concat_tables(events), pa.concat_tables(parked), findings), load

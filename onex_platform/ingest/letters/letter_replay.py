@@ -22,13 +22,12 @@ from uuid import UUID
 from onex_platform.base.faults import effect
 from onex_platform.context import PlatformContext
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.idempotency import is_ledgered
-from onex_platform.domain.intake import IntakeRules, Parked, admit
+from onex_platform.domain.intake import IntakeRules, Parked, admit, is_ledgered
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.ingest import inbox
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.deduplication import recall
-from onex_platform.ingest.inputs import input_topics, intake_rules
+from onex_platform.ingest.inputs import input_topics, intake_rules, signers_of
 from onex_platform.ingest.letters.parked_letters import (
     EnumLetterState,
     Letter,
@@ -122,8 +121,9 @@ def _judged(
 ) -> list[Judged]:
     """The letters as today's rules read them; `seen` are the ids of letters before, and grows."""
     topics, floor = input_topics(platform.catalogue), recall(cursor, platform.domain).floor
+    signers = signers_of(platform.settings, platform.catalogue)
     while True:
-        rules = intake_rules(platform.settings, floor)
+        rules = intake_rules(platform.settings, floor, signers)
         read = [read_again(letter, topics, rules, now) for letter in letters]
         events = [item for item in read if isinstance(item, LogEvent)]
         known = recall(
@@ -143,7 +143,7 @@ def read_again(
     """A letter under today's rules: what its topic carries is what the catalogue says by now."""
     record = letter.as_record()
     if (topic := topics.get(record.topic)) is not None:
-        record = replace(record, kind=topic.kind, legacy=topic.legacy)
+        record = replace(record, kind=topic.kind, legacy=topic.legacy, asked=topic.asked)
     return admit(record, rules, now)
 
 

@@ -20,8 +20,7 @@ from onex_platform.base.faults import effect
 from onex_platform.context import PlatformContext
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.domain.idempotency import is_ledgered
-from onex_platform.domain.intake import RawRecord
+from onex_platform.domain.intake import RawRecord, is_ledgered
 from onex_platform.engines.postgres.database import Cursor
 
 _PLACE = 'topic, partition, generation, "offset"'

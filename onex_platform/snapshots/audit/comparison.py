@@ -166,7 +166,7 @@ def _differing_contents(
 ) -> dict[UUID, _Said]:
     """The open rows that the topic has in their version, but with other contents."""
     doubted = {}
-    for key_text, version, value in rows:
+    for key_text, version, value, _ in rows:
         if value is None:
             continue
         key, said = UUID(key_text), _Said(int(version), digest_of(value))
@@ -191,4 +191,4 @@ def _whole_rows(cursor: Cursor, domain: str, ids: Collection[UUID] | None) -> It
         if not piece:
             return
         yield from piece
-        last, _, _ = piece[-1]
+        last = piece[-1][0]

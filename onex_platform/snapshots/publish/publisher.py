@@ -91,7 +91,12 @@ class SnapshotPublisherRegistration:
         """Publish one snapshot; refuses one that is not of the row's present version."""
         self._require_domain(snapshot.domain)
         version = str(snapshot.snapshot_version)
-        row = (snapshot.to_kafka_key(), version, snapshot.model_dump_json())
+        row = (
+            snapshot.to_kafka_key(),
+            version,
+            snapshot.model_dump_json(),
+            snapshot.tenant,
+        )
 
         def publish(publication: Publication) -> None:
             _require_current(snapshot, self._stored(publication, snapshot.entity_id))
@@ -150,7 +155,7 @@ class SnapshotPublisherRegistration:
             published = self._published(entity_id)
             if published is None or published.is_tombstone:
                 return False
-            tombstone = (str(entity_id), str(published.version + 1), None)
+            tombstone = (str(entity_id), str(published.version + 1), None, None)
             publication.send([stored or tombstone])
             return True
 
@@ -229,7 +234,7 @@ def _require_current(snapshot: ModelRegistrationSnapshot, stored: RowState | Non
             f"{snapshot.entity_id} is not in the registry.",
             hint="A snapshot is made of a stored row.",
         )
-    _, version, value = stored
+    _, version, value, _ = stored
     if value is None or int(version) != snapshot.snapshot_version:
         now = "deregistered" if value is None else f"at version {version}"
         raise StaleSnapshotError(

@@ -37,12 +37,14 @@ from onex_platform.migration.phase_table import phases_to_publish_by
 from onex_platform.projections.fold.containment import fault_of, is_of_a_node
 from onex_platform.projections.snapshot_rows import RowState, take_waiting_rows
 from onex_platform.projections.write import outbox
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.snapshots.publish.cloud_events import attributes
 from onex_platform.snapshots.publish.held_events import alert_of_held
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
 from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
-from onex_platform.topics.catalogue import Catalogue, to_records
+from onex_platform.topics.catalogue import Catalogue
+from onex_platform.topics.signals import wrapped
 
 # Nodes with an event that Kafka refuses: the first such entry, and why.
 Refused = dict[UUID, tuple[Any, str]]
@@ -94,6 +96,7 @@ class OutboxRelay:
         self.database = database
         self.catalogue = catalogue
         self.writer = SnapshotWriter(settings, database, catalogue, config)
+        self._wrapper = Wrapper(settings)
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
         self._published = catalogue
@@ -147,12 +150,14 @@ class OutboxRelay:
         limit = self.settings.snapshots.batch_records
         taken = removed = 0
 
-        def states(waiting: Iterable[tuple[str, str, str | None, int]]) -> Iterator[RowState]:
+        def states(
+            waiting: Iterable[tuple[str, str, str | None, str | None, int]],
+        ) -> Iterator[RowState]:
             nonlocal taken, removed
-            for key, version, value, entries in waiting:
+            for key, version, value, tenant, entries in waiting:
                 taken += entries
                 removed += value is None
-                yield key, version, value
+                yield key, version, value, tenant
 
         # Removed here and now, but for others only when the turn ends: after the acknowledgement.
         with take_waiting_rows(publication.cursor, self.domain, limit) as waiting:
@@ -254,10 +259,13 @@ class OutboxRelay:
         """One record, or two while the topic of such events moves."""
         key = entry.event_key or str(entry.event_id)
         cloudy = self.settings.snapshots.cloud_events
-        headers = attributes(entry.envelope, key) if cloudy else []
-        outlets = self._published.outlets(EnumEventKind(entry.event_kind))
-        made = to_records(outlets, entry.envelope, key, headers)
-        return [KafkaRecord(*record) for record in made]
+        return wrapped(
+            self._wrapper,
+            self._published.outlets(EnumEventKind(entry.event_kind)),
+            key,
+            entry.envelope,
+            more=attributes(entry.envelope, key) if cloudy else (),
+        )
 
 
 def _is_before(entry: Any, refused: Refused) -> bool:

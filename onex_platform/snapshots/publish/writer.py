@@ -27,6 +27,7 @@ from onex_platform.engines.kafka.transactions import (
 )
 from onex_platform.engines.postgres.database import Cursor, Database
 from onex_platform.projections.snapshot_rows import RowState
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
 from onex_platform.snapshots.snapshot_records import to_messages
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
@@ -60,11 +61,14 @@ class SnapshotWriter:
         self.catalogue = catalogue
         self._settings = settings
         self._database = database
+        self._wrapper = Wrapper(settings)
+        contract = catalogue.snapshot(config.domain)
+        self._pii = contract.publish_rules.pii_level
         self._producer = TransactionalProducer(
             settings,
             f"onex-snapshots.{config.domain}.{config.topic}",
             settings.snapshots.transaction_seconds,
-            catalogue.snapshot(config.domain).max_message or _USUAL_MAX_BYTES,
+            contract.max_message or _USUAL_MAX_BYTES,
         )
 
     def exclusively(self, work: Callable[[Publication], T]) -> T:
@@ -96,7 +100,7 @@ class SnapshotWriter:
     def _send(self, rows: Iterable[RowState]) -> Sent:
         topic = self.config.topic
         with effect("snapshots.send"):
-            sent = self._producer.send(topic, to_messages(rows))
+            sent = self._producer.send(topic, to_messages(rows, self._wrapper, self._pii))
         if sent.too_large:
             get_logger(__name__).warning(
                 "snapshots.too_large",

@@ -6,18 +6,18 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from onex_platform.domain.headers import PII_LEVELS
+from onex_platform.topics.contract import TELEMETRY
 from onex_platform.topics.documents import read_document
 from onex_platform.topics.grammar import suggestion
 from onex_platform.topics.lint.rule import EnumStage, Finding, Rule, Subject
 from onex_platform.topics.migration_intent import MIGRATION_FILE, intent_defects, parse_intent
 from onex_platform.topics.schemas import Schema, SchemaError, read_schema
 from onex_platform.topics.schemas.compatibility import breaks
-from onex_platform.topics.schemas.formats import PII_LEVELS
 from onex_platform.topics.schemas.generated import generated_schema
 
 _RFC = "rfc.md"
 _RFC_PARTS = ("Owner:", "Rotation:", "Data classification:", "Objectives:", "Deprecation gates:")
-_TELEMETRY = frozenset({"met", "aud", "log"})
 
 
 def _between(kind: str) -> Callable[[Subject], Iterator[Finding]]:
@@ -208,7 +208,7 @@ _TOKEN_HEADERS = frozenset({"x-actor", "x-scope", "x-tenant"})
 
 
 def _pii_encryption(subject: Subject) -> Iterator[Finding]:
-    if subject.contract.encryption == "envelope" or subject.contract.stream_class in _TELEMETRY:
+    if subject.contract.encryption == "envelope" or subject.contract.stream_class in TELEMETRY:
         return
     for name, level, path in _private_fields(subject):
         if level == "high":
@@ -216,7 +216,7 @@ def _pii_encryption(subject: Subject) -> Iterator[Finding]:
 
 
 def _pii_telemetry(subject: Subject) -> Iterator[Finding]:
-    if subject.contract.stream_class in _TELEMETRY:
+    if subject.contract.stream_class in TELEMETRY:
         for name, level, path in _private_fields(subject):
             if level == "high":
                 yield Finding(

@@ -32,7 +32,6 @@ from onex_platform.base.errors import PrerequisiteError
 FormatName = Literal["JSON", "AVRO", "PROTOBUF"]
 # The newest draft that registries compare; of a later one some only say that they don't know it.
 DRAFT = "http://json-schema.org/draft-07/schema#"
-PII_LEVELS = ("none", "low", "high")
 _PII_COMMENT = re.compile(r"\bpii:\s*(\w+)")
 
 

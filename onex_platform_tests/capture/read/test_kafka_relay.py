@@ -33,6 +33,7 @@ from onex_platform.capture.writers import WriterKey
 from onex_platform.engines.kafka.clients import open_admin, open_producer, read_to_end
 from onex_platform.engines.kafka.topic_admin import TopicLayout, create
 from onex_platform.engines.postgres.database import open_database
+from onex_platform.records.wrapping import Wrapper
 from onex_platform_tests.support.plain_slots import FolderIndex, FolderStorage
 from onex_platform_tests.support.snapshotters import config_for
 
@@ -225,16 +226,18 @@ def test_relayed_records_keep_key_headers_and_capture_time(kafka_settings: Setti
     topic = f"test.{uuid4().hex}"
     with open_admin(kafka_settings) as admin:
         create(admin, [TopicLayout(topic, partitions=1, replication_factor=1, config={})])
-    attributes = {TOPIC: topic, "x-onex-key": "node-1", "traceparent": "00-1"}
+    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    attributes = {TOPIC: topic, "x-onex-key": "node-1", "traceparent": traceparent}
     event = CapturedEvent("t", "w", 1, "e1", 1_000_000, b"heartbeat", attributes)
     with open_producer(kafka_settings) as producer:
-        kafka_sender(producer)([event])
+        kafka_sender(producer, Wrapper(kafka_settings))([event])
     [record] = read_to_end(kafka_settings, [topic])
     assert (record.key(), record.value()) == (b"node-1", b"heartbeat")
-    assert dict(record.headers()) == {
-        "traceparent": b"00-1",
-        "x-captured-at": b"1970-01-01T00:00:01+00:00",
-    }
+    headers = dict(record.headers())
+    assert headers["traceparent"] == traceparent.encode()
+    assert headers["x-trace-id"] == b"a" * 32
+    assert headers["x-captured-at"] == b"1970-01-01T00:00:01+00:00"
+    assert headers["x-region"] == b"local"
 
 
 @pytest.mark.servers

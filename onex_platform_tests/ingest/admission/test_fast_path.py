@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from onex_platform.domain.envelope import UpcasterRegistry
 from onex_platform.domain.events import EnumEventKind, LogEvent
-from onex_platform.domain.intake import IntakeRules, RawRecord, admit
+from onex_platform.domain.intake import IntakeRules, RawRecord, judge
 from onex_platform.ingest.admission.admit import admit_records
 from onex_platform.ingest.admission.fast_path import admit_plain
 from onex_platform.ingest.event_schema import to_events
@@ -21,6 +22,7 @@ from onex_platform_tests.support.arrivals import (
     KINDS,
     RAW,
     READ_AT,
+    STRICT_TOPICS,
     TOPICS,
     arrivals,
     as_kafka,
@@ -34,7 +36,9 @@ Kind = EnumEventKind
 
 def plain_of(records: list[RawRecord], rules: IntakeRules = RULES) -> list[bool]:
     """Which of the records take the fast lane."""
-    events, taken = admit_plain(pa.Table.from_batches([as_kafka(records)]), TOPICS, rules, READ_AT)
+    events, taken, _ = admit_plain(
+        pa.Table.from_batches([as_kafka(records)]), TOPICS, rules, READ_AT
+    )
     assert len(events) == taken.sum()
     chosen: list[bool] = taken.tolist()
     return chosen
@@ -44,11 +48,18 @@ def plain_of(records: list[RawRecord], rules: IntakeRules = RULES) -> list[bool]
 @settings(max_examples=600, deadline=None)
 def test_both_lanes_agree_on_every_record(records: list[RawRecord], floor: datetime | None) -> None:
     rules = replace(RULES, ledger_floor=floor)
-    expected = [admit(raw, rules, READ_AT) for raw in records]
-    admitted = admit_records(pa.Table.from_batches([as_kafka(records)]), TOPICS, rules, READ_AT)
+    judged = [judge(raw, rules, READ_AT) for raw in records]
+    expected = [verdict.outcome for verdict in judged]
+    arrived = pa.Table.from_batches([as_kafka(records)])
+    admitted = admit_records(arrived, STRICT_TOPICS, rules, READ_AT)
     events = sorted(to_events(admitted.events, "registration"), key=by_offset)
     assert repr(events) == repr([item for item in expected if isinstance(item, LogEvent)])
     assert len(admitted.parked) == len(records) - len(events)
+    assert admitted.findings == Counter(
+        (raw.topic, finding)
+        for raw, verdict in zip(records, judged, strict=True)
+        for finding in verdict.findings
+    )
 
 
 def test_plain_records_take_the_fast_lane() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from math import inf
 from unittest import mock
 from uuid import uuid4
@@ -17,13 +18,19 @@ from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import RawRecord
 from onex_platform.ingest.admission.admit import Admitted, admit_records
 from onex_platform.ingest.cuts import shuffle
-from onex_platform.ingest.cuts.shuffle import packs_of, unpacked, warnings_of
+from onex_platform.ingest.cuts.shuffle import (
+    findings_of,
+    findings_text,
+    packs_of,
+    unpacked,
+    warnings_of,
+)
 from onex_platform.ingest.cuts.sizing import OverloadError, sliced, watched
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, to_events, to_table
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform_tests.support.arrivals import (
     READ_AT,
-    TOPICS,
+    STRICT_TOPICS,
     arrivals,
     as_kafka,
     beats,
@@ -53,10 +60,10 @@ def large_events(count: int, size: int = 1000) -> list[LogEvent]:
 def test_slices_of_a_batch_are_admitted_as_the_batch_is(records: list[RawRecord]) -> None:
     batch = as_kafka(records)
     parts = [
-        admit_records(pa.Table.from_batches([part]), TOPICS, RULES, READ_AT)
+        admit_records(pa.Table.from_batches([part]), STRICT_TOPICS, RULES, READ_AT)
         for part in sliced(batch, batch.nbytes // 3)
     ]
-    whole = admit_records(pa.Table.from_batches([batch]), TOPICS, RULES, READ_AT)
+    whole = admit_records(pa.Table.from_batches([batch]), STRICT_TOPICS, RULES, READ_AT)
     events = pa.concat_tables([part.events for part in parts])
     parked = pa.concat_tables([part.parked for part in parts])
     assert len(parts) > 2 or len(records) < 3
@@ -64,6 +71,22 @@ def test_slices_of_a_batch_are_admitted_as_the_batch_is(records: list[RawRecord]
         to_events(whole.events, "registration"), key=by_offset
     )
     assert parked.to_pylist() == whole.parked.to_pylist()
+    assert sum((part.findings for part in parts), start=Counter()) == whole.findings
+
+
+@given(records=arrivals())
+@settings(max_examples=50, deadline=None)
+def test_what_was_found_reaches_one_of_the_writers(records: list[RawRecord]) -> None:
+    admitted = admit_records(
+        pa.Table.from_batches([as_kafka(records)]), STRICT_TOPICS, RULES, READ_AT
+    )
+    packs = list(packs_of(admitted, BUCKETS))
+    found = [
+        unpacked([pack for pack in packs if pack["bucket"][0].as_py() == bucket], inf)[0].findings
+        for bucket in range(BUCKETS)
+    ]
+    assert sum(found, start=Counter()) == admitted.findings
+    assert findings_of(map(findings_text, found)) == admitted.findings
 
 
 def test_ordinary_batches_stay_as_they_are() -> None:
@@ -83,7 +106,7 @@ def test_reading_ends_at_what_a_task_may_read_and_tells_by_how_much_it_is_too_li
 
 
 def test_packs_are_small_and_give_back_what_was_packed() -> None:
-    admitted = Admitted(to_table(large_events(50)), PARKED_SCHEMA.empty_table())
+    admitted = Admitted(to_table(large_events(50)), PARKED_SCHEMA.empty_table(), Counter())
     with mock.patch.object(shuffle, "_PACK_BYTES", 8000):
         packed = list(packs_of(admitted, BUCKETS))
     assert max(len(pack["events"][0].as_py()) for pack in packed) <= 8000
@@ -93,7 +116,7 @@ def test_packs_are_small_and_give_back_what_was_packed() -> None:
 
 
 def test_packs_of_too_many_bytes_are_only_counted() -> None:
-    admitted = Admitted(to_table(large_events(50)), PARKED_SCHEMA.empty_table())
+    admitted = Admitted(to_table(large_events(50)), PARKED_SCHEMA.empty_table(), Counter())
     packed = list(packs_of(admitted, BUCKETS))
     again, load = unpacked(packed, admitted.size() / 3)
     assert (len(again.events), len(again.parked)) == (0, 0)
@@ -103,7 +126,7 @@ def test_packs_of_too_many_bytes_are_only_counted() -> None:
 def test_a_reader_that_had_too_much_stops_every_writer() -> None:
     warnings = list(warnings_of(7.5, BUCKETS))
     assert [warning["bucket"][0].as_py() for warning in warnings] == list(range(BUCKETS))
-    admitted = Admitted(to_table(large_events(3)), PARKED_SCHEMA.empty_table())
+    admitted = Admitted(to_table(large_events(3)), PARKED_SCHEMA.empty_table(), Counter())
     for warning in warnings:
         again, load = unpacked([*packs_of(admitted, BUCKETS), warning], inf)
         assert (len(again.events), load) == (0, 7.5)
