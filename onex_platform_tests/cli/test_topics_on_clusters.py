@@ -60,7 +60,7 @@ def test_a_plan_in_a_file_is_applied_and_leaves_no_drift(cluster: Settings, tmp_
     pins = json.loads(_onex("subjects", "--json").stdout)
     wanted = Governed.of(cluster, load_whole_catalogue()).wanted
     assert [pin["subject"] for pin in pins] == sorted(wanted.subjects or ())
-    assert {pin["version"] for pin in pins} == {1}
+    assert all(pin["version"] >= 1 for pin in pins)
 
 
 @pytest.mark.servers

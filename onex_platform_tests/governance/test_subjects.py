@@ -18,12 +18,7 @@ pytestmark = pytest.mark.servers
 
 _AVRO = {"type": "record", "name": "Page", "fields": [{"name": "page_id", "type": "string"}]}
 _JSON = {"type": "object", "properties": {"page_id": {"type": "string"}}, "required": ["page_id"]}
-_PROTO = """
-syntax = "proto3";
-package kb;
-// What a reader sees.
-message Page { string page_id = 1; /* pii: low */ }
-"""
+_PROTO = 'syntax = "proto3";\npackage kb;\nmessage Page {\n  string page_id = 1;\n}\n'
 
 
 @pytest.fixture(scope="module")
