@@ -157,14 +157,20 @@ class PhaseSteps:
 
     def _deny_writing(self) -> None:
         """Take WRITE from everybody; a broker without authoriser can't, and a condition says so."""
-        with open_admin(self.settings) as admin:
-            with effect("migration.deny_write"), _if_anybody_asks_for_rights():
-                grant(admin, [write_denial(self._source)])
+        with (
+            open_admin(self.settings) as admin,
+            effect("migration.deny_write"),
+            _if_anybody_asks_for_rights(),
+        ):
+            grant(admin, [write_denial(self._source)])
 
     def _allow_writing(self) -> None:
-        with open_admin(self.settings) as admin:
-            with effect("migration.allow_write"), _if_anybody_asks_for_rights():
-                revoke(admin, [write_denial(self._source)])
+        with (
+            open_admin(self.settings) as admin,
+            effect("migration.allow_write"),
+            _if_anybody_asks_for_rights(),
+        ):
+            revoke(admin, [write_denial(self._source)])
 
     def _remove_empty_target(self) -> None:
         with open_admin(self.settings) as admin:
