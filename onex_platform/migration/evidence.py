@@ -157,7 +157,8 @@ class Observer:
         topic = move.source.topic
         ends = end_offsets(admin, topic)
         allowed = rights(admin)
-        writable = None if allowed is None else write_denial(topic) not in allowed
+        # No rule at all, not even the denial: nobody asks for rights.
+        writable = write_denial(topic) not in allowed if allowed else None
         grown = by_partition(ends)
         return {
             "can_be_written": writable,

@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from onex_platform.base.errors import ConfigurationError
+from confluent_kafka import KafkaError, KafkaException
+
+from onex_platform.base.errors import ConfigurationError, InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.access import grant, revoke, rights
+from onex_platform.engines.kafka.access import grant, revoke
 from onex_platform.engines.kafka.clients import Positions, open_admin
 from onex_platform.engines.kafka.group_offsets import committed, end_offsets, first_offsets
 from onex_platform.engines.kafka.topic_admin import delete, topic_names
@@ -155,16 +157,20 @@ class PhaseSteps:
 
     def _deny_writing(self) -> None:
         """Take WRITE from everybody; a broker without authoriser can't, and a condition says so."""
-        with open_admin(self.settings) as admin:
-            if rights(admin) is not None:
-                with effect("migration.deny_write"):
-                    grant(admin, [write_denial(self._source)])
+        with (
+            open_admin(self.settings) as admin,
+            effect("migration.deny_write"),
+            _if_anybody_asks_for_rights(),
+        ):
+            grant(admin, [write_denial(self._source)])
 
     def _allow_writing(self) -> None:
-        with open_admin(self.settings) as admin:
-            if rights(admin) is not None:
-                with effect("migration.allow_write"):
-                    revoke(admin, [write_denial(self._source)])
+        with (
+            open_admin(self.settings) as admin,
+            effect("migration.allow_write"),
+            _if_anybody_asks_for_rights(),
+        ):
+            revoke(admin, [write_denial(self._source)])
 
     def _remove_empty_target(self) -> None:
         with open_admin(self.settings) as admin:
@@ -180,3 +186,15 @@ class PhaseSteps:
                 )
             with effect("migration.remove_target"):
                 delete(admin, self._target)
+
+
+@contextmanager
+def _if_anybody_asks_for_rights() -> Iterator[None]:
+    """Pass over a change of rights that a broker without authoriser refuses."""
+    try:
+        yield
+    except InfraError as error:
+        cause = error.__cause__
+        code = cause.args[0].code() if isinstance(cause, KafkaException) else None
+        if code != KafkaError.SECURITY_DISABLED:
+            raise

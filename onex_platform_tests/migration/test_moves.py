@@ -15,7 +15,7 @@ from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
 from onex_platform_tests.support.moving_topics import FORCED, Load, MovingTopic
 from onex_platform_tests.support.waiting import eventually
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.long]
 
 _PLAIN = Order("tests")
 
