@@ -48,10 +48,8 @@ def found_in(
     wanted = [rules for rules in asked if rules.on_read is not EnumOnRead.IGNORE]
     for name in dict.fromkeys(name for rules in wanted for name in examined(rules)):
         tagged = headers.last(name)
-        unreadable |= tagged.unreadable
-        if any(name in rules.required for rules in wanted):
-            binds = np.array([name in rules.required for rules in asked])[codes]
-            missing |= binds & ~tagged.readable
+        unreadable |= _where([name in examined(rules) for rules in asked], codes, tagged.unreadable)
+        missing |= _where([name in rules.required for rules in asked], codes, ~tagged.readable)
     found = {
         EnumHeaderFinding.MISSING: missing,
         EnumHeaderFinding.UNREADABLE: unreadable,
@@ -102,6 +100,14 @@ def tenants_of(
     valid = pa.array([is_tenant(name) for name in names], pa.bool_()).take(tenants.indices)
     places = pc.if_else(valid, tenants.indices, pa.scalar(None, pa.int32()))
     return pa.DictionaryArray.from_arrays(places, tenants.dictionary)
+
+
+def _where(topics: list[bool], codes: NDArray[np.int32], mask: Mask) -> Mask:
+    """The records of the mask that belong to these topics; most often that is all or none."""
+    if all(topics):
+        return mask
+    chosen: Mask = np.array(topics)[codes] & mask if any(topics) else np.zeros_like(mask)
+    return chosen
 
 
 def _agreed(one: pa.Array, other: pa.Array, where: pa.Array) -> pa.Array:
