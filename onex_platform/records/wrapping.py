@@ -78,6 +78,16 @@ class Wrapper:
             *traced(placed),
         ]
 
+    def headers_of_record(self, record_id: UUID) -> OutgoingHeaders:
+        """The headers of a record of the platform's own that is no envelope; it begins a trace."""
+        return [
+            (h.SCHEMA_VERSION, "1"),
+            (h.TENANT, self.tenant),
+            *self.constant(),
+            (h.CORRELATION_ID, str(record_id)),
+            *traced(h.trace_of(record_id, record_id)),
+        ]
+
     def completed(
         self, headers: Sequence[tuple[str, str]], envelope: bytes, event_id: str
     ) -> OutgoingHeaders:

@@ -13,7 +13,8 @@ from onex_platform.base.paths import project_folder
 from onex_platform.context import PlatformContext
 from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.letters.letter_report import LetterCounts, report
-from onex_platform.ingest.letters.letter_topics import topic_of, usual_headers
+from onex_platform.ingest.letters.letter_topics import topic_of
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.topics.contract_folders import folder_of
 from onex_platform.topics.grammar import StreamName
 from onex_platform.topics.policy import load_policy
@@ -29,9 +30,9 @@ def publish_report(platform: PlatformContext, counts: Sequence[LetterCounts], no
     settings = platform.settings
     values = [(SUMMARIES, key, value) for key, value in summaries(platform, counts, now)]
     values += [(METRICS, key, value) for key, value in metrics(counts, now)]
+    wrapper = Wrapper(settings)
     records = [
-        _to_record(name, key, value, settings.environment, settings.tenant)
-        for name, key, value in values
+        _to_record(name, key, value, settings.environment, wrapper) for name, key, value in values
     ]
     with effect("letters.report"):
         return send_soon(settings, records)
@@ -76,12 +77,12 @@ def metrics(counts: Sequence[LetterCounts], now: datetime) -> Iterator[tuple[str
 
 
 def _to_record(
-    name: StreamName, key: str, value: Mapping[str, Any], environment: str, tenant: str
+    name: StreamName, key: str, value: Mapping[str, Any], environment: str, wrapper: Wrapper
 ) -> KafkaRecord:
-    record_id = str(uuid5(NAMESPACE_URL, f"onex:{name}:{key}:{value['occurred_at']}"))
-    headers = usual_headers(record_id, tenant, pii="none") | {"ce_id": record_id}
+    record_id = uuid5(NAMESPACE_URL, f"onex:{name}:{key}:{value['occurred_at']}")
+    headers = [*wrapper.headers_of_record(record_id), ("ce_id", str(record_id))]
     encoded = schema_of(name).encode(value)
-    return KafkaRecord(topic_of(str(name), environment), encoded, key, [*headers.items()])
+    return KafkaRecord(topic_of(str(name), environment), encoded, key, headers)
 
 
 @cache

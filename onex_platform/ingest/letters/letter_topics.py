@@ -12,8 +12,10 @@ from uuid import NAMESPACE_URL, uuid5
 
 from onex_platform.base.faults import effect
 from onex_platform.context import PlatformContext
+from onex_platform.domain import headers as h
 from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.letters.parked_letters import Letter, find_unpublished, note_published
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.topics.grammar import parse_logical, physical
 from onex_platform.topics.policy import load_policy
 from onex_platform.topics.signals import send_soon
@@ -25,7 +27,6 @@ _MOST_REASON = 1024
 # The log reads a record once; another attempt would find the same bytes.
 _FAILURE_CLASS = "permanent"
 _ATTEMPTS = "1"
-_ACTOR = "onex-platform"
 
 
 def publish_letters(platform: PlatformContext, now: datetime) -> int:
@@ -37,10 +38,10 @@ def publish_letters(platform: PlatformContext, now: datetime) -> int:
         letters = find_unpublished(cursor, platform.domain, topics, limit=_AT_ONCE)
     if letters:
         with effect("letters.send"):
-            tenant = platform.settings.tenant
+            wrapper = Wrapper(platform.settings)
             send_soon(
                 platform.settings,
-                [to_record(item, topics[item.id.topic], tenant) for item in letters],
+                [to_record(item, topics[item.id.topic], wrapper) for item in letters],
             )
         with effect("letters.mark"), platform.database.transaction() as cursor:
             note_published(cursor, platform.domain, letters, now)
@@ -56,22 +57,24 @@ def dead_letter_topics(platform: PlatformContext) -> dict[str, str]:
     }
 
 
-def to_record(letter: Letter, topic: str, tenant: str) -> KafkaRecord:
+def to_record(letter: Letter, topic: str, wrapper: Wrapper) -> KafkaRecord:
     """A letter as others read it: the original key, value and headers, and why it is here."""
-    letter_id = str(uuid5(NAMESPACE_URL, f"onex:dead-letter:{letter.id}"))
+    letter_id = uuid5(NAMESPACE_URL, f"onex:dead-letter:{letter.id}")
     value, own = letter.value, {name for name, _ in letter.headers}
-    about = {
-        "x-failure-class": _FAILURE_CLASS,
-        "x-failure-reason": f"{letter.reason}: {letter.detail}"[:_MOST_REASON],
-        "x-attempt": _ATTEMPTS,
-        "x-first-seen-ts": (letter.record_timestamp or letter.parked_at).isoformat(),
-        "x-last-seen-ts": letter.parked_at.isoformat(),
-        "x-origin": str(letter.id),
-        "ce_id": letter_id,
-    }
     # Where the sender did not say it. Nobody knows what is in bytes that can't be read.
-    usual = usual_headers(letter_id, tenant, pii="high")
-    about = {name: text for name, text in usual.items() if name not in own} | about
+    usual = dict(wrapper.headers_of_record(letter_id)) | {h.PII_LEVEL: "high"}
+    about: dict[str, str | bytes | None] = {
+        **{name: text for name, text in usual.items() if name not in own},
+        h.FAILURE_CLASS: _FAILURE_CLASS,
+        h.FAILURE_REASON: f"{letter.reason}: {letter.detail}"[:_MOST_REASON],
+        h.ATTEMPT: _ATTEMPTS,
+        h.FIRST_SEEN: _unix_ms(letter.record_timestamp or letter.parked_at),
+        h.LAST_SEEN: _unix_ms(letter.parked_at),
+        h.SOURCE_TOPIC: letter.id.topic,
+        h.SOURCE_PARTITION: str(letter.id.partition),
+        h.SOURCE_OFFSET: str(letter.id.offset),
+        "ce_id": str(letter_id),
+    }
     if value is not None and len(value) > _MOST_BYTES:
         about["x-omitted-bytes"] = str(len(value))
         value = None
@@ -79,19 +82,8 @@ def to_record(letter: Letter, topic: str, tenant: str) -> KafkaRecord:
     return KafkaRecord(topic, value, letter.key, [*headers, *about.items()])
 
 
-def usual_headers(record_id: str, tenant: str, *, pii: str) -> dict[str, str]:
-    """What every record of a namespace topic carries."""
-    return {
-        "x-schema-version": "1",
-        "x-correlation-id": record_id,
-        "x-trace-id": record_id,
-        "x-actor": _ACTOR,
-        "x-tenant": tenant,
-        "x-scope": _ACTOR,
-        "x-origin": _ACTOR,
-        "x-encryption-scheme": "none",
-        "x-pii-level": pii,
-    }
+def _unix_ms(moment: datetime) -> str:
+    return str(int(moment.timestamp() * 1000))
 
 
 def topic_of(name: str, environment: str) -> str:

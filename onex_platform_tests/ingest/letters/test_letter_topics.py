@@ -21,10 +21,11 @@ from onex_platform.ingest.letters.letter_topics import (
     to_record,
 )
 from onex_platform.ingest.letters.parked_letters import LetterFilter, each_letter, purge
+from onex_platform.records.wrapping import Wrapper
 from onex_platform.topics.catalogue import load_catalogue, load_whole_catalogue
 from onex_platform.topics.policy import load_policy
 from onex_platform_tests.support.dead_letters import park
-from onex_platform_tests.support.events import NODE, TENANT, at, record
+from onex_platform_tests.support.events import NODE, at, record
 
 pytestmark = pytest.mark.servers
 
@@ -84,9 +85,10 @@ def test_a_letter_is_sent_once_with_its_bytes_and_why_it_is_there(
     headers = message.headers()
     assert headers[:2] == [("a", b"1"), ("a", b"2")]
     told = dict(headers)
-    assert told["x-origin"] == f"{SOURCE.topic}/2/7".encode()
+    places = [told[f"x-source-{part}"] for part in ("topic", "partition", "offset")]
+    assert places == [SOURCE.topic.encode(), b"2", b"7"]
     assert told["x-failure-reason"] == b"not_json: it is odd"
-    assert told["x-first-seen-ts"] == at(0).isoformat().encode()
+    assert told["x-first-seen-ts"] == str(int(at(0).timestamp() * 1000)).encode()
     assert told["x-actor"] == b"somebody"
     required = load_whole_catalogue()[SOURCE.dead_letters or ""].headers.required
     assert told.keys() >= set(required)
@@ -118,7 +120,7 @@ def test_purged_letters_and_bytes_that_no_record_holds_stay_behind(
     [message] = sent_since(archive, letters, before)
     assert message.value() is None
     assert dict(message.headers())["x-omitted-bytes"] == b"2000000"
-    assert to_record(first, letters, TENANT).value is None
+    assert to_record(first, letters, Wrapper(archive.settings)).value is None
 
 
 @pytest.mark.parametrize(
