@@ -51,6 +51,7 @@ _POINTS = {
         ("migration.note_handover", "migration", "A group is noted as handed over, or back."),
         ("migration.deny_write", "migration", "Nobody may write a frozen topic any more."),
         ("migration.allow_write", "migration", "A frozen topic may be written again."),
+        ("migration.retire_name", "migration", "A topic's name is kept from use for ever."),
         ("migration.delete_source", "migration", "A topic that has moved is deleted."),
         ("migration.remove_target", "migration", "A target that nobody used is deleted."),
         ("ingest.write_pages", "ingest", "Tasks write the pages of a cut to the store."),

@@ -13,6 +13,7 @@ from onex_platform.engines.kafka.clients import KafkaAdmin, Positions, open_admi
 from onex_platform.engines.kafka.group_offsets import (
     committed,
     end_offsets,
+    first_offsets,
     member_count,
     offsets_at,
 )
@@ -67,6 +68,9 @@ class Observer:
                 about |= self._before(admin, move)
             if phase in (EnumMigrationPhase.MOVE, EnumMigrationPhase.FREEZE):
                 about["groups"] = self._groups(admin, move)
+                about["strange_groups"] = _strangers(admin, move)
+            if phase.writes_both:
+                about["unmirrored"] = self._unmirrored(admin, move)
             if phase is EnumMigrationPhase.FREEZE:
                 about |= self._frozen(admin, move, state)
         if phase.writes_both or phase is EnumMigrationPhase.FREEZE:
@@ -120,15 +124,13 @@ class Observer:
         # Nothing but this topic is looked at, and nothing is created.
         found = create_topics(self.settings, Catalogue([move.target]), dry_run=True)
         missing = tuple(f"{topic} does not exist" for topic in found.created)
-        readers = reading_groups(admin, [move.source.topic])[move.source.topic]
-        known = {*move.intent.groups, *move.intent.left_behind}
         with self.database.transaction() as cursor:
             retired = phase_table.is_retired(cursor, move.target.topic)
         allowed = rights(admin) or set()
         return {
             "drift": (*missing, *map(str, found.drift), *found.impossible),
             "missing_rights": _lacking(allowed, move.source.topic, move.target.topic),
-            "strange_groups": tuple(sorted(readers - known)),
+            "strange_groups": _strangers(admin, move),
             "retired_name": retired,
         }
 
@@ -157,11 +159,9 @@ class Observer:
         topic = move.source.topic
         ends = end_offsets(admin, topic)
         allowed = rights(admin)
-        # No rule at all, not even the denial: nobody asks for rights.
-        writable = write_denial(topic) not in allowed if allowed else None
         grown = by_partition(ends)
         return {
-            "can_be_written": writable,
+            "can_be_written": None if allowed is None else write_denial(topic) not in allowed,
             "appended": sum(at - state.frozen_at.get(p, 0) for p, at in grown.items()),
             "unarchived": self._unarchived(move, ends),
         }
@@ -171,6 +171,20 @@ class Observer:
         if reached is None:
             return None
         return sum(max(0, end - reached.get(part, 0)) for (_, part), end in ends.items())
+
+    def _unmirrored(self, admin: KafkaAdmin, move: Move) -> int:
+        """Records that the source has no more and the mirror never saw."""
+        source = move.source.topic
+        with self.database.transaction() as cursor:
+            reached = phase_table.mirror_positions(cursor, source, move.target.topic)
+        oldest = first_offsets(admin, source)
+        return sum(max(0, first - reached.get(place, first)) for place, first in oldest.items())
+
+
+def _strangers(admin: KafkaAdmin, move: Move) -> tuple[str, ...]:
+    """Groups that read the source and that the intent says nothing about."""
+    readers = reading_groups(admin, [move.source.topic])[move.source.topic]
+    return tuple(sorted(readers - {*move.intent.groups, *move.intent.left_behind}))
 
 
 def write_denial(topic: str) -> Right:

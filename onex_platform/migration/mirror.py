@@ -8,6 +8,8 @@ What holds, wherever it is stopped, and whoever else writes the destination:
   headers, event id and, where both topics have as many partitions, the partition stay the same.
 - A record of a producer that writes both (`ALSO_ON`) is left to that producer until it has settled.
   If the other record has not come by then, the producer died in between, and the mirror sends it.
+- A copy names the topic that it came from (`MIRRORED_FROM`) and is never copied home: it may be
+  younger than anything that is looked at there.
 - A position moves after the broker has acknowledged everything before it.
 
 `Route.copy` is what a record becomes; whoever consumes records by other means needs only that.
@@ -18,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple, Self, cast
 
@@ -44,7 +45,10 @@ from onex_platform.migration.event_ids import EVENT_ID, Headers, event_id_of, ha
 from onex_platform.topics.catalogue import ALSO_ON
 from onex_platform.topics.migration_intent import Lift
 
+# On each copy: the topic of the record that it was made of.
+MIRRORED_FROM = "x-mirrored-from"
 BATCH_RECORDS = 2000
+_BEGINNING = datetime.fromtimestamp(0, UTC)
 _QUEUE_WAIT_SECONDS = 0.5
 
 
@@ -66,13 +70,17 @@ class Route:
     destination: str
     lift: Lift | None
     settle: timedelta
+    # The destination may have been made anew: it gets all that it lacks, also what was there once.
+    refills: bool = False
 
     def copy(self, message: Message, *, same_partitions: bool) -> Copy:
         """The record as the destination's readers expect it."""
         key, value = _bytes(message.key()), _bytes(message.value())
-        headers = [(name, content) for name, content in headers_of(message) if name != ALSO_ON]
+        marks = (ALSO_ON, MIRRORED_FROM)
+        headers = [(name, content) for name, content in headers_of(message) if name not in marks]
         if not has_own_id(value, headers):
             headers.append((EVENT_ID, event_id_of(key, value, headers)))
+        headers.append((MIRRORED_FROM, self.origin))
         lifted = value if value is None or self.lift is None else self.lift.apply(value)
         kind, stamp = message.timestamp()
         return Copy(
@@ -81,6 +89,13 @@ class Route:
             headers,
             stamp if kind == TIMESTAMP_CREATE_TIME else 0,
             cast("int", message.partition()) if same_partitions else -1,
+        )
+
+    def would_return(self, headers: Headers) -> bool:
+        """Whether the record is itself a copy of one that the destination has."""
+        home = self.destination
+        return not self.refills and any(
+            name == MIRRORED_FROM and content in (home, home.encode()) for name, content in headers
         )
 
 
@@ -115,24 +130,32 @@ class _Known:
             self.reached[place_of(message)] = cast("int", message.offset()) + 1
 
 
-def mirror_once(settings: Settings, database: Database, route: Route) -> MirrorAccount:
-    """Copy what the origin has beyond the mirror's position; one pass at a time, anywhere.
+def mirror_once(
+    settings: Settings, database: Database, route: Route, until: Positions | None = None
+) -> MirrorAccount:
+    """Copy what the origin has beyond the mirror's position, `until` there or till its end now; one
+    pass at a time, anywhere.
 
     A mirror that was never set to a beginning does nothing.
     """
-    with database.session_lock(_lock_key(route)):
+    with phase_table.mirror_alone(database, route.origin, route.destination):
         with database.transaction() as cursor:
             start = phase_table.mirror_positions(cursor, route.origin, route.destination)
         if not start:
             return MirrorAccount()
-        return _Pass(settings, database, route, start).run()
+        return _Pass(settings, database, route, start, until).run()
 
 
 class _Pass:
     """The state of one pass."""
 
     def __init__(
-        self, settings: Settings, database: Database, route: Route, start: Positions
+        self,
+        settings: Settings,
+        database: Database,
+        route: Route,
+        start: Positions,
+        until: Positions | None,
     ) -> None:
         self._settings, self._database, self._route = settings, database, route
         self._positions = start
@@ -141,7 +164,7 @@ class _Pass:
         self._known: _Known | None = None
         self._account = MirrorAccount()
         with open_admin(settings) as admin:
-            self._ends = end_offsets(admin, route.origin)
+            self._ends = until or end_offsets(admin, route.origin)
             self._first = first_offsets(admin, route.origin)
             _require_kept(self._first, start)
             other = end_offsets(admin, route.destination)
@@ -156,8 +179,12 @@ class _Pass:
             for batch in _batches(records, BATCH_RECORDS):
                 self._copy(producer, batch)
         # Markers of transactions take offsets, too, and are no records.
-        rest = {place: end for place, end in self._ends.items() if place not in self._held}
-        if any(self._positions.get(place, 0) < end for place, end in rest.items()):
+        rest = {
+            place: end
+            for place, end in self._ends.items()
+            if place not in self._held and self._positions.get(place, 0) < end
+        }
+        if rest:
             self._advance(rest)
         return self._account
 
@@ -169,7 +196,7 @@ class _Pass:
             place, event_id = place_of(message), id_of(message)
             if place in self._held:
                 self._account.waiting += 1
-            elif event_id in known.ids:
+            elif event_id in known.ids or self._route.would_return(headers_of(message)):
                 self._account.known += 1
                 passed[place] = cast("int", message.offset()) + 1
             elif self._is_left_to_its_producer(message):
@@ -195,7 +222,8 @@ class _Pass:
         """What the destination has, from before the oldest record of the batch on: partitions are
         read one after the other, and a later one may begin earlier."""
         oldest = datetime.fromtimestamp(min(m.timestamp()[1] for m in batch) / 1000, UTC)
-        since = max(oldest - self._route.settle, datetime.fromtimestamp(0, UTC))
+        whole = self._route.refills
+        since = _BEGINNING if whole else max(oldest - self._route.settle, _BEGINNING)
         if self._known is None or since < self._known.since:
             with open_admin(self._settings) as admin:
                 reached = offsets_at(admin, self._route.destination, since)
@@ -267,8 +295,3 @@ def _batches(records: Iterator[Message], size: int) -> Iterator[list[Message]]:
 
 def _bytes(content: str | bytes | None) -> bytes | None:
     return content.encode() if isinstance(content, str) else content
-
-
-def _lock_key(route: Route) -> int:
-    digest = sha256(f"mirror {route.origin} {route.destination}".encode()).digest()
-    return int.from_bytes(digest[:8], signed=True)

@@ -14,6 +14,8 @@ from typing import Any
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
+from onex_platform.engines.kafka.clients import open_admin
+from onex_platform.engines.kafka.topic_admin import topic_names
 from onex_platform.engines.postgres.database import Database
 from onex_platform.migration import phase_table
 from onex_platform.migration.evidence import Archived, Move, Observer
@@ -79,9 +81,16 @@ class Migrator:
     def advance(self, source: str, order: Order, now: datetime | None = None) -> Phase:
         """Enter the next phase if everything holds that must; the phase that was entered.
 
-        A change that was begun and not ended is ended: what had to hold did so when it began.
+        A change that was begun and not ended is ended: what had to hold did so when it began. Only
+        before a topic is deleted all is measured once more.
         """
-        move, state = self._move(source), self._state(source)
+        move = self._move(source)
+        with phase_table.change_alone(self._database, source):
+            return self._advance(move, order, now or datetime.now(UTC))
+
+    def _advance(self, move: Move, order: Order, now: datetime) -> Phase:
+        source = move.source.topic
+        state = self._state(source)
         if state.phase not in NEXT:
             raise ConfigurationError(
                 f"{source} is retired; there is no further phase.",
@@ -99,7 +108,9 @@ class Migrator:
                 hint=f"Say so: --delete --name {source}",
             )
         if state.changing_to is None:
-            self._judge_and_begin(move, state, order, now or datetime.now(UTC))
+            self._judge_and_begin(move, state, order, now)
+        elif after is Phase.RETIRED and self._exists(source):
+            self._judged(move, state, order, now)
         self._steps(move).enter(after)
         return after
 
@@ -108,7 +119,13 @@ class Migrator:
 
         In the first phase nothing is left to undo but an empty target, which is removed.
         """
-        move, state = self._move(source), self._state(source)
+        move = self._move(source)
+        with phase_table.change_alone(self._database, source):
+            return self._go_back(move, order)
+
+    def _go_back(self, move: Move, order: Order) -> Phase:
+        source = move.source.topic
+        state = self._state(source)
         phase = state.phase
         if state.changing_to in (phase, NEXT.get(phase, phase)):
             phase = NEXT.get(phase, phase)  # as far as that change came
@@ -145,6 +162,10 @@ class Migrator:
 
     def handover(self, source: str, group: str, *, back: bool = False) -> Handover:
         """Hand a group's work to its successor, or back."""
+        with phase_table.change_alone(self._database, source):
+            return self._hand_over(source, group, back=back)
+
+    def _hand_over(self, source: str, group: str, *, back: bool) -> Handover:
         plan = self.plan_handover(source, group, back=back)
         hand_over(self._settings, plan)
         with effect("migration.note_handover"), self._database.transaction() as cursor:
@@ -165,7 +186,10 @@ class Migrator:
                 account += mirror_once(self._settings, self._database, route)
         return account
 
-    def _judge_and_begin(self, move: Move, state: MoveState, order: Order, now: datetime) -> None:
+    def _judged(
+        self, move: Move, state: MoveState, order: Order, now: datetime
+    ) -> tuple[Condition, ...]:
+        """What was measured, if nothing of it is in the way."""
         source = move.source.topic
         found = conditions(state.phase, self._observer.evidence(move, state, now))
         if unmet := in_the_way(found, forced=order.forced):
@@ -175,6 +199,10 @@ class Migrator:
                 if order.forced
                 else f"`onex migrate status {source}` measures them again.",
             )
+        return found
+
+    def _judge_and_begin(self, move: Move, state: MoveState, order: Order, now: datetime) -> None:
+        found = self._judged(move, state, order, now)
         seen: dict[str, Any] = {"conditions": [str(condition) for condition in found]}
         if state.phase is Phase.ASSESS:
             seen |= self._observer.inventory(move, now)
@@ -201,9 +229,13 @@ class Migrator:
                 evidence=evidence,
             )
 
+    def _exists(self, topic: str) -> bool:
+        with open_admin(self._settings) as admin:
+            return topic in topic_names(admin)
+
     def _hand_all_back(self, source: str) -> None:
         for group in self._handed_over(source):
-            self.handover(source, group, back=True)
+            self._hand_over(source, group, back=True)
 
     def _handed_over(self, source: str) -> list[str]:
         with self._database.transaction() as cursor:

@@ -17,14 +17,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaError, KafkaException
-
-from onex_platform.base.errors import ConfigurationError, InfraError
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.access import grant, revoke
+from onex_platform.engines.kafka.access import grant, revoke, rights
 from onex_platform.engines.kafka.clients import Positions, open_admin
 from onex_platform.engines.kafka.group_offsets import committed, end_offsets, first_offsets
 from onex_platform.engines.kafka.topic_admin import delete, topic_names
@@ -62,7 +60,7 @@ class PhaseSteps:
         """Go forward into the phase."""
         match phase:
             case Phase.DUAL:
-                self._begin_mirror(self.forward, self._needed_from())
+                self._begin_mirrors((self.forward, self._needed_from()))
                 self._drain(self.forward)
                 with self._entering(phase):
                     self._drain(self.forward)
@@ -70,16 +68,15 @@ class PhaseSteps:
                 self._drain(self.forward)
                 with self._entering(phase) as cursor:
                     self._deny_writing()
-                    self._drain(self.forward)
-                    self._note_freeze(cursor)
-                    with open_admin(self.settings) as admin:
-                        ends = end_offsets(admin, self._target)
-                    phase_table.move_mirror(cursor, self._source, ends)
+                    # Whatever is appended behind what was drained is seen later.
+                    phase_table.note_freeze(cursor, self._source, self._drain(self.forward))
+                    phase_table.move_mirror(cursor, self._source, self._ends(self._target))
             case Phase.RETIRED:
+                self._retire_name()
                 with open_admin(self.settings) as admin, effect("migration.delete_source"):
                     delete(admin, self._source)
-                with self._entering(phase) as cursor:
-                    phase_table.retire_name(cursor, self._source)
+                with self._entering(phase):
+                    pass
             case _:
                 with self._entering(phase):
                     pass
@@ -90,9 +87,8 @@ class PhaseSteps:
             case Phase.ASSESS:
                 self._remove_empty_target()
             case Phase.DUAL:
-                with self._entering(Phase.ASSESS) as cursor:
-                    for route in (self.forward, self.backward):
-                        phase_table.forget_mirror(cursor, route.origin, route.destination)
+                with self._mirrors_stopped(), self._entering(Phase.ASSESS) as cursor:
+                    self._forget_mirrors(cursor)
             case Phase.MOVE:
                 with self._entering(Phase.DUAL):
                     pass
@@ -102,16 +98,14 @@ class PhaseSteps:
                 with self._entering(Phase.MOVE):
                     self._drain(self.backward)
             case Phase.RETIRED:
-                create_topics(self.settings, Catalogue([self.move.source, self.move.target]))
+                self._make_source_anew()
                 self._allow_writing()
-                with open_admin(self.settings) as admin:
-                    oldest = first_offsets(admin, self._target)
-                self._begin_mirror(self.backward, oldest)
-                self._drain(self.backward)
+                refill = replace(self.backward, refills=True)
+                self._drain(refill)
                 with self._entering(Phase.FREEZE) as cursor:
-                    self._drain(self.backward)
+                    self._drain(refill)
                     self._deny_writing()
-                    self._note_freeze(cursor)
+                    phase_table.note_freeze(cursor, self._source, self._ends(self._source))
                     phase_table.recall_name(cursor, self._source)
 
     @property
@@ -140,37 +134,74 @@ class PhaseSteps:
                     needed[place] = min(needed[place], max(position.get(place, 0), oldest))
         return needed
 
-    def _begin_mirror(self, route: Route, start: Positions) -> None:
-        """Set the mirror to its beginning, unless it has begun."""
+    def _begin_mirrors(self, *starts: tuple[Route, Positions]) -> None:
+        """Set each mirror to its beginning, unless it has begun."""
         with effect("migration.begin_mirror"), self.database.transaction() as cursor:
-            if not phase_table.mirror_positions(cursor, route.origin, route.destination):
-                phase_table.move_mirror(cursor, route.destination, start)
+            for route, start in starts:
+                if not phase_table.mirror_positions(cursor, route.origin, route.destination):
+                    phase_table.move_mirror(cursor, route.destination, start)
 
-    def _drain(self, route: Route) -> None:
-        """Copy until nothing waits for a producer that writes both: at most until it settled."""
-        while mirror_once(self.settings, self.database, route).waiting:
+    def _drain(self, route: Route) -> Positions:
+        """Copy what there is now, until nothing of it waits for a producer that writes both: at
+        most until it settled. Where that ended."""
+        ends = self._ends(route.origin)
+        while mirror_once(self.settings, self.database, route, ends).waiting:
             time.sleep(_PAUSE_SECONDS)
+        return ends
 
-    def _note_freeze(self, cursor: Cursor) -> None:
+    def _ends(self, topic: str) -> Positions:
         with open_admin(self.settings) as admin:
-            phase_table.note_freeze(cursor, self._source, end_offsets(admin, self._source))
+            return end_offsets(admin, topic)
+
+    @contextmanager
+    def _mirrors_stopped(self) -> Iterator[None]:
+        """While the block lasts, no pass is under way that would note where it was."""
+        with (
+            phase_table.mirror_alone(self.database, self._source, self._target),
+            phase_table.mirror_alone(self.database, self._target, self._source),
+        ):
+            yield
+
+    def _forget_mirrors(self, cursor: Cursor) -> None:
+        for route in (self.forward, self.backward):
+            phase_table.forget_mirror(cursor, route.origin, route.destination)
+
+    def _retire_name(self) -> None:
+        """Keep the name from use before the topic goes; offsets of a topic that is made anew say
+        nothing about the one before."""
+        with (
+            self._mirrors_stopped(),
+            effect("migration.retire_name"),
+            self.database.transaction() as cursor,
+        ):
+            phase_table.retire_name(cursor, self._source)
+            self._forget_mirrors(cursor)
+
+    def _make_source_anew(self) -> None:
+        """The source as its contract says, and mirrors that will fill it and follow it. One that
+        was not deleted after all has nothing that the target lacks."""
+        move = self.move
+        with open_admin(self.settings) as admin:
+            is_there = self._source in topic_names(admin)
+            # The intent keeps a topic whose deprecation is over from being left out.
+            both = Catalogue([move.source, move.target], {self._source: move.intent})
+            create_topics(self.settings, both)
+            followed_from = (end_offsets if is_there else first_offsets)(admin, self._source)
+            filled_from = first_offsets(admin, self._target)
+        self._begin_mirrors((self.forward, followed_from), (self.backward, filled_from))
 
     def _deny_writing(self) -> None:
         """Take WRITE from everybody; a broker without authoriser can't, and a condition says so."""
-        with (
-            open_admin(self.settings) as admin,
-            effect("migration.deny_write"),
-            _if_anybody_asks_for_rights(),
-        ):
-            grant(admin, [write_denial(self._source)])
+        with open_admin(self.settings) as admin:
+            if rights(admin) is not None:
+                with effect("migration.deny_write"):
+                    grant(admin, [write_denial(self._source)])
 
     def _allow_writing(self) -> None:
-        with (
-            open_admin(self.settings) as admin,
-            effect("migration.allow_write"),
-            _if_anybody_asks_for_rights(),
-        ):
-            revoke(admin, [write_denial(self._source)])
+        with open_admin(self.settings) as admin:
+            if rights(admin) is not None:
+                with effect("migration.allow_write"):
+                    revoke(admin, [write_denial(self._source)])
 
     def _remove_empty_target(self) -> None:
         with open_admin(self.settings) as admin:
@@ -186,15 +217,3 @@ class PhaseSteps:
                 )
             with effect("migration.remove_target"):
                 delete(admin, self._target)
-
-
-@contextmanager
-def _if_anybody_asks_for_rights() -> Iterator[None]:
-    """Pass over a change of rights that a broker without authoriser refuses."""
-    try:
-        yield
-    except InfraError as error:
-        cause = error.__cause__
-        code = cause.args[0].code() if isinstance(cause, KafkaException) else None
-        if code != KafkaError.SECURITY_DISABLED:
-            raise

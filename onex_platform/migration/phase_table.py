@@ -2,7 +2,8 @@
 
 What holds: a change of phase and a batch of the relay exclude each other. The relay shares a lock
 while it publishes, a change takes it alone; so every batch is published under one phase, and when a
-change is committed nothing is under way that knew the old one.
+change is committed nothing is under way that knew the old one. Changes of one move, and passes of
+one mirror, take turns.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
+from onex_platform.base.errors import InfraError
 from onex_platform.engines.kafka.clients import Positions
-from onex_platform.engines.postgres.database import Cursor, Database
+from onex_platform.engines.postgres.database import Cursor, Database, fetch_one
 from onex_platform.migration.phases import Condition
 from onex_platform.topics.migration_intent import EnumMigrationPhase
 
@@ -46,9 +49,21 @@ class MigratedGroup:
 
 
 def phases(cursor: Cursor) -> dict[str, EnumMigrationPhase]:
-    """How far topics have moved, by the topic that is left; those that nobody began are absent."""
-    rows = cursor.execute("SELECT source, phase FROM topic_migrations")
+    """How far topics have moved, by the topic that is left; those that nobody began are absent.
+
+    A topic whose deletion has begun is retired: it may be gone, and nobody makes it anew.
+    """
+    rows = cursor.execute(
+        "SELECT source, CASE changing_to WHEN 'retired' THEN changing_to ELSE phase END AS phase"
+        " FROM topic_migrations"
+    )
     return {row.source: EnumMigrationPhase(row.phase) for row in rows}
+
+
+def phases_are_kept(cursor: Cursor) -> bool:
+    """Whether the database has the tables of moves."""
+    query = "SELECT to_regclass('topic_migrations') IS NOT NULL AS is_there"
+    return bool(fetch_one(cursor, query).is_there)
 
 
 def phases_to_publish_by(cursor: Cursor) -> dict[str, EnumMigrationPhase]:
@@ -63,6 +78,24 @@ def phases_alone(database: Database) -> Iterator[Cursor]:
     with database.transaction() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
         yield cursor
+
+
+@contextmanager
+def change_alone(database: Database, source: str) -> Iterator[None]:
+    """While the block lasts, nobody else changes this move's phase or hands its groups over."""
+    with database.session_lock(_key(f"move {source}")):
+        yield
+
+
+@contextmanager
+def mirror_alone(database: Database, origin: str, destination: str) -> Iterator[None]:
+    """While the block lasts, nobody else copies this way."""
+    with database.session_lock(_key(f"mirror {origin} {destination}")):
+        yield
+
+
+def _key(name: str) -> int:
+    return int.from_bytes(sha256(name.encode()).digest()[:8], signed=True)
 
 
 def state_of(cursor: Cursor, source: str) -> MoveState:
@@ -118,15 +151,20 @@ def begin_change(
 
 
 def end_change(cursor: Cursor, source: str, phase: EnumMigrationPhase) -> None:
-    """Enter the phase."""
+    """Enter the phase that was begun."""
     cursor.execute(
         "UPDATE topic_migrations SET phase = %(phase)s, changing_to = NULL,"
         " entered_at = clock_timestamp(),"
         " dual_since = CASE WHEN %(phase)s = 'assess' THEN NULL"
         " WHEN dual_since IS NULL THEN clock_timestamp() ELSE dual_since END"
-        " WHERE source = %(source)s",
+        " WHERE source = %(source)s AND changing_to = %(phase)s",
         {"phase": phase, "source": source},
     )
+    if cursor.rowcount != 1:
+        raise InfraError(
+            f"{source} is not on its way to {phase} any more: somebody else changed its phase.",
+            hint=f"`onex migrate status {source}` says where it is.",
+        )
 
 
 def note_freeze(cursor: Cursor, source: str, ends: Positions) -> None:

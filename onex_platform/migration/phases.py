@@ -45,6 +45,7 @@ class Evidence:
     sides: Comparison = field(default_factory=Comparison)
     groups: tuple[GroupEvidence, ...] = ()
     lag_records: int = 0
+    unmirrored: int = 0  # records that were deleted before the mirror saw them
     can_be_written: bool | None = False  # None: the broker asks nobody for rights
     appended: int = 0
     unarchived: int | None = 0  # None: the log does not read the topic
@@ -100,14 +101,19 @@ def _seconds(duration: timedelta) -> str:
 def _assess(evidence: Evidence) -> Iterator[Condition]:
     yield _none_of("differences of the target from its contract", evidence.drift)
     yield _none_of("rights that the target lacks", evidence.missing_rights)
-    yield _none_of("groups that the intent does not name", evidence.strange_groups)
+    yield from _strangers(evidence)
     used = evidence.retired_name
     free = "retired" if used else "free"
     yield Condition("the target's name", free, "free", not used, about_loss=True)
 
 
+def _strangers(evidence: Evidence) -> Iterator[Condition]:
+    yield _none_of("groups that the intent does not name", evidence.strange_groups)
+
+
 def _sides(evidence: Evidence) -> Iterator[Condition]:
     sides = evidence.sides
+    yield _at_most("records deleted before they were mirrored", evidence.unmirrored, 0)
     yield _none_of("events missing on the target", sides.missing_on_target)
     yield _none_of("events missing on the source", sides.missing_on_source)
     yield _none_of("events more often on one side", sides.doubled, about_loss=False)
@@ -126,6 +132,7 @@ def _successors(evidence: Evidence) -> Iterator[Condition]:
 
 
 def _old_groups(evidence: Evidence) -> Iterator[Condition]:
+    yield from _strangers(evidence)
     waiting = [found.group for found in evidence.groups if not found.handed_over]
     yield _none_of("groups that are not handed over", waiting)
     for found in evidence.groups:

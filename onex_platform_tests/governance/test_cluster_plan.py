@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
 from onex_platform.engines.kafka.access import Right
 from onex_platform.engines.kafka.topic_admin import TopicLayout
-from onex_platform.governance.cluster_plan import EnumDanger, Plan, make_plan
+from onex_platform.governance.cluster_plan import EnumDanger, Plan, ended_topics, make_plan
 from onex_platform.governance.state import ClusterState, Subject, desired_state, rights_of
-from onex_platform.topics.catalogue import load_whole_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
 from onex_platform.topics.policy import load_policy
+from onex_platform_tests.support.contracts import event
+from onex_platform_tests.support.moving_topics import intent
 
 _TOPIC = TopicLayout("t", 3, 1, {"retention.ms": "1000"})
 _RIGHT = Right("User:ours", "topic", "prefixed", "t.", "read")
@@ -71,6 +74,17 @@ def test_a_topic_whose_deprecation_is_over_is_deleted_by_its_own_flag() -> None:
     [step] = _plan(_STATE, ended={"t"}).steps
     assert (step.kind, step.danger) == ("delete-topic", EnumDanger.DELETION)
     assert _plan(replace(_STATE, topics={}), ended={"t"}).is_empty
+
+
+def test_a_topic_that_moves_ends_by_its_phases_and_not_by_a_date() -> None:
+    over = {"notice": "P90D", "since": "2020-01-01"}
+    source = event(topic="onex.node.heartbeat.published.v1", deprecation=over)
+    target = event(topic="onex.node.heartbeat.published.v2")
+    today, policy = date(2026, 1, 1), load_policy()
+    contracts = [source, target]
+    assert ended_topics(Catalogue(contracts), policy, "dev", today) == {source.topic}
+    moving = Catalogue(contracts, {source.topic: intent(target.topic)})
+    assert ended_topics(moving, policy, "dev", today) == set()
 
 
 def test_rights_of_others_are_reported_only() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
 from onex_platform_tests.support.killed_moves import KILLED, killed_acts
-from onex_platform_tests.support.moving_topics import MovingTopic
+from onex_platform_tests.support.moving_topics import FORCED, MovingTopic
 from onex_platform_tests.support.waiting import eventually
 
 pytestmark = pytest.mark.servers
@@ -55,13 +57,51 @@ def test_a_move_that_is_killed_everywhere_ends_as_one_that_is_not(version: Movin
         assert eventually(lambda: _agree(moving))
         killed.through("advance", "migration.begin_change", "migration.enter_phase")
         assert _phase(moving) is Phase.FREEZE
-        killed.through("advance", "migration.delete_source")
+        killed.through("advance", "migration.retire_name", "migration.delete_source")
         assert _phase(moving) is Phase.RETIRED
         ids += moving.write(moving.target, 5)
-        killed.through("rollback", "migration.mirror_send", "migration.enter_phase")
+        killed.through(
+            "rollback",
+            "migration.begin_mirror",
+            "migration.mirror_send",
+            "migration.enter_phase",
+        )
         assert _phase(moving) is Phase.FREEZE
     assert Counter(moving.ids(moving.source)) == Counter(moving.ids(moving.target))
     assert moving.orders(moving.source) == moving.orders(moving.target)
+
+
+def test_a_deletion_that_was_not_come_to_is_undone_without_a_trace(version: MovingTopic) -> None:
+    _freeze(version)
+    before = version.ids(version.source)
+    orders = version.orders(version.source)
+    with killed_acts(version) as killed:
+        assert killed.do("advance", "before:migration.delete_source") == KILLED
+        since = version.write(version.target, 3)
+        assert killed.do("rollback") == 0
+    assert _phase(version) is Phase.FREEZE
+    assert Counter(version.ids(version.source)) == Counter([*before, *since])
+    after = version.orders(version.source)
+    assert all(after[key][: len(ids)] == ids for key, ids in orders.items())
+
+
+def test_a_deletion_is_judged_again_as_long_as_the_topic_is_there(version: MovingTopic) -> None:
+    _freeze(version)
+    with killed_acts(version) as killed:
+        assert killed.do("advance", "before:migration.delete_source") == KILLED
+        version.write(version.source, 1)  # nobody keeps a producer from it here
+        order = replace(FORCED, deletes=version.source)
+        with pytest.raises(ConfigurationError, match="records appended since the freeze: 1"):
+            version.advance(order)
+
+
+def _freeze(moving: MovingTopic) -> None:
+    moving.write(moving.source, 6)
+    moving.advance()
+    moving.advance()
+    moving.migrator.handover(moving.source, moving.groups[0])
+    moving.read(moving.groups[1], moving.target, 6)
+    assert moving.advance() is Phase.FREEZE
 
 
 def test_a_killed_handover_is_noted_when_it_is_done_again(version: MovingTopic) -> None:

@@ -47,6 +47,7 @@ def test_a_copy_has_key_headers_and_partition_of_its_record(version: MovingTopic
         assert (copy.key(), copy.partition()) == (message.key(), message.partition())
         kept = mirror.headers_of(message)
         assert list(mirror.headers_of(copy))[: len(kept)] == list(kept)
+        assert mirror.headers_of(copy)[-1] == (mirror.MIRRORED_FROM, source.encode())
         if message.value() in (None, b"\xff no json"):
             assert copy.value() == message.value()
 
@@ -90,5 +91,6 @@ def test_records_that_were_deleted_before_they_were_copied_are_named(version: Mo
             [TopicPartition(*place, end) for place, end in ends.items()]
         ).values():
             answer.result(timeout=10)
+    assert "records deleted before they were mirrored" in version.unmet()
     with pytest.raises(InfraError, match=r"lost offsets 0 to \d+ before they were mirrored"):
         version.migrator.mirror(version.source)

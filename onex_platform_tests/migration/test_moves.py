@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError, InfraError, InfraTimeoutError
 from onex_platform.engines.kafka.clients import open_admin
 from onex_platform.engines.kafka.topic_admin import topic_names
+from onex_platform.engines.postgres.database import open_database
+from onex_platform.migration import phase_table
 from onex_platform.migration.moves import Order
 from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
 from onex_platform_tests.support.moving_topics import FORCED, Load, MovingTopic
@@ -196,7 +198,11 @@ def test_back_from_freeze_the_source_has_what_was_written_meanwhile(moving: Movi
     assert moving.rollback() is Phase.MOVE
     ids += moving.write(moving.target, 5)  # not everybody has moved back at once
     assert eventually(lambda: _mirrored(moving))
+    # Each way is gone again and again, and nothing goes round in circles.
+    assert moving.migrator.mirror(moving.source).copied == 0
     assert Counter(moving.ids(moving.source)) == Counter(ids)
+    assert Counter(moving.ids(moving.target)) == Counter(ids[10:])  # the group had read the first
+    _require_same_order(moving)
     assert all("mood" in payload for payload in moving.payloads(moving.source))
 
 
@@ -204,15 +210,20 @@ def test_back_from_retired_the_source_is_made_anew_and_filled(moving: MovingTopi
     moving.write(moving.source, 10)
     moving.read(moving.groups[0], moving.source, 4)
     _to_freeze(moving)
+    before = moving.ids(moving.target)
     moving.advance(replace(FORCED, deletes=moving.source))
     moving.write(moving.target, 5)
     with pytest.raises(ConfigurationError, match="is retired; there is no further phase"):
         moving.advance()
     assert moving.rollback() is Phase.FREEZE
+    assert set(moving.ids(moving.source)) > set(before)
     assert Counter(moving.ids(moving.source)) == Counter(moving.ids(moving.target))
     assert moving.orders(moving.source) == moving.orders(moving.target)
     assert all("mood" in payload for payload in moving.payloads(moving.source))
     assert moving.rollback() is Phase.MOVE
+    [new] = moving.write(moving.source, 1)
+    assert moving.migrator.mirror(moving.source).copied == 1
+    assert moving.ids(moving.target).count(new) == 1
 
 
 def test_a_retired_name_is_never_the_target_of_another_move(version: MovingTopic) -> None:
@@ -227,6 +238,40 @@ def test_a_group_that_nobody_named_is_in_the_way(version: MovingTopic) -> None:
     version.read(f"stranger-{version.source}", version.source, 1)
     with pytest.raises(ConfigurationError, match=f"stranger-{version.source}"):
         version.advance()
+
+
+def test_a_group_that_came_later_is_in_the_way_as_well(version: MovingTopic) -> None:
+    version.write(version.source, 1)
+    _to_freeze(version)
+    version.read(f"stranger-{version.source}", version.source, 1)
+    with pytest.raises(ConfigurationError, match=f"stranger-{version.source}"):
+        version.advance(replace(FORCED, deletes=version.source))
+
+
+def test_changes_of_one_move_exclude_each_other(version: MovingTopic) -> None:
+    impatient = version.settings.postgres.model_copy(update={"lock_timeout_seconds": 0.1})
+    settings = version.settings.model_copy(update={"postgres": impatient})
+    with (
+        phase_table.change_alone(version.database, version.source),
+        open_database(settings) as database,
+    ):
+        other = replace(version, database=database)
+        for act in (
+            other.advance,
+            other.rollback,
+            lambda: other.migrator.handover(other.source, other.groups[0]),
+        ):
+            with pytest.raises(InfraTimeoutError):
+                act()
+
+
+def test_a_phase_that_nobody_began_is_not_entered(version: MovingTopic) -> None:
+    version.advance()
+    with (
+        version.database.transaction() as cursor,
+        pytest.raises(InfraError, match="not on its way to move any more"),
+    ):
+        phase_table.end_change(cursor, version.source, Phase.MOVE)
 
 
 def test_status_writes_nothing(version: MovingTopic) -> None:

@@ -39,6 +39,7 @@ _EVIDENCE = st.builds(
     sides=_SIDES,
     groups=st.lists(_GROUPS, max_size=1).map(tuple),
     lag_records=_SMALL,
+    unmirrored=_SMALL,
     can_be_written=st.sampled_from([None, True, False]),
     appended=_SMALL,
     unarchived=st.one_of(st.none(), _SMALL),
@@ -49,7 +50,8 @@ def _is_safe(phase: Phase, seen: Evidence) -> bool:
     """Whether leaving the phase loses nothing: the same rules, said another way."""
     complete = not seen.sides.missing_on_target
     both = complete and not seen.sides.missing_on_source and not seen.sides.disordered
-    read = all(
+    both = both and not seen.unmirrored
+    read = not seen.strange_groups and all(
         group.handed_over and group.members == group.moved == 0 and group.lag <= seen.lag_records
         for group in seen.groups
     )
