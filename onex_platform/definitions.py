@@ -21,6 +21,7 @@ from onex_platform.deadlines import defs as deadlines
 from onex_platform.engines import defs as engines
 from onex_platform.governance import defs as governance
 from onex_platform.ingest import defs as pages
+from onex_platform.migration.present import catalogue_now
 from onex_platform.pipeline import defs as pipeline
 from onex_platform.projections import defs as projections
 from onex_platform.snapshots import defs as snapshots
@@ -59,7 +60,7 @@ def build_definitions(
             executor=dg.in_process_executor,
         ),
         topics.build_definitions(catalogue),
-        governance.build_definitions(governed),
+        governance.build_definitions(governed, catalogue_now),
         pages.build_definitions(settings, catalogue),
         capture.build_definitions(settings),
         projections.build_definitions(settings),

@@ -21,6 +21,7 @@ from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.engines.spark.session import open_session
 from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import open_archive
+from onex_platform.migration.present import catalogue_now
 from onex_platform.pipeline import DrainAccount, ServiceAccount, serve
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.rebuild.proof import ReplayProof, live_equals_replay
@@ -100,7 +101,7 @@ def _prepare_database(settings: Settings) -> None:
 
 def _prepare_topics(settings: Settings) -> Positions:
     """Create what is missing; where the topics end that existed, with what earlier runs wrote."""
-    report = create_topics(settings, load_whole_catalogue())
+    report = create_topics(settings, catalogue_now(settings, load_whole_catalogue()))
     _say(f"{len(report.created)} topics created, {len(report.existing)} existed")
     return end_positions(settings, report.existing)
 
@@ -116,7 +117,7 @@ def _play(settings: Settings, plan: FleetPlan) -> PlayReport:
 def _read_back(settings: Settings, since: Positions) -> Counter[str]:
     """How many records of each topic a consumer finds."""
     _say("Reading the topics back")
-    topics = [contract.topic for contract in load_catalogue()]
+    topics = [contract.topic for contract in catalogue_now(settings, load_catalogue())]
     return Counter(str(message.topic()) for message in read_to_end(settings, topics, since))
 
 

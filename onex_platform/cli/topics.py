@@ -13,6 +13,7 @@ from onex_platform.base.settings import load_settings
 from onex_platform.cli.topic_commands import topics_cluster, topics_contracts
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.governance.provision import ProvisionReport, create_topics
+from onex_platform.migration.present import catalogue_now
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import TopicContract, load_whole_catalogue
 from onex_platform.topics.grammar import EnumTopicDialect
@@ -61,9 +62,11 @@ def create_command(dry_run: bool, as_json: bool) -> None:
     """Create the topics that are missing; harmless when repeated or run twice at once.
 
     A topic that differs from its contract, or that no contract knows, is reported and left alone.
+    One that has moved and was retired is not made anew.
     """
     settings = attach(load_settings(), services=["kafka"])
-    report = create_topics(settings, load_whole_catalogue(), dry_run=dry_run)
+    catalogue = catalogue_now(settings, load_whole_catalogue())
+    report = create_topics(settings, catalogue, dry_run=dry_run)
     if as_json:
         click.echo(json.dumps(asdict(report), indent=2))
     else:

@@ -39,7 +39,7 @@ from onex_platform.ingest.inputs import (
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES
 from onex_platform.log.page_log import LogAddress, PageLimits, PageLog
 from onex_platform.log.store import PageStore
-from onex_platform.migration.phase_table import phases
+from onex_platform.migration.present import platform_now
 from onex_platform.topics.catalogue import Catalogue
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class PageArchive:
         """The platform's archive, its topics moved as far as their phases say; its log is begun,
         if that was not done before."""
         log = registration_log(platform)
-        with platform.database.transaction() as cursor:
-            platform = replace(platform, catalogue=platform.catalogue.at(phases(cursor)))
+        platform = platform_now(platform)
         return cls(platform, log, CommittedCuts(log), CutSizer(platform.settings.pages.cut_events))
 
     @property
@@ -100,7 +99,12 @@ class PageArchive:
         self, spark: SparkSession, now: datetime, until: datetime | None = None
     ) -> TakenCut | None:
         """Take the next cut into the log, none that ends after `until`; None if there is no time
-        left to close."""
+        left to close. A topic that was retired meanwhile is read no more."""
+        return replace(self, platform=platform_now(self.platform))._take_cut(spark, now, until)
+
+    def _take_cut(
+        self, spark: SparkSession, now: datetime, until: datetime | None
+    ) -> TakenCut | None:
         tried = None
         while (cut := self._next_cut(now, until)) is not None:
             # Fewer records were asked for. If it ends where the last one did, that is a
@@ -136,9 +140,12 @@ class PageArchive:
     def rehearse_cut(self, spark: SparkSession) -> None:
         """Take in records again that are in the log already, and drop what comes of it."""
         head = self.cuts.head()
+        topics = input_topics(self.platform.catalogue)
         ranges: dict[InputPartition, OffsetRange] = {}
         with open_consumer(self.settings) as consumer:
             for place, offset in next_offsets(self.platform).items():
+                if place.topic not in topics:  # it is retired
+                    continue
                 first = ends_of(consumer, place).start
                 start = max(first, offset - _REHEARSED_RECORDS)
                 if start < offset and len(ranges) < _REHEARSED_PARTITIONS:

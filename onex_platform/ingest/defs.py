@@ -24,6 +24,7 @@ from onex_platform.ingest.verification import verify_log
 from onex_platform.log.compaction.compact import PAGES_PER_SWEEP, sweep
 from onex_platform.log.page_log import PageLog
 from onex_platform.log.verify.page_check import verify_pages
+from onex_platform.migration.present import platform_now
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import load_policy
 
@@ -237,6 +238,7 @@ def _events(state: TopicState) -> Iterator[dg.AssetObservation | dg.AssetCheckEv
 
 
 def _states(platform: PlatformContext) -> list[TopicState]:
+    platform = platform_now(platform)
     made_anew = input_ids(platform).made_anew
     cursors, now = next_offsets(platform), datetime.now(UTC)
     return topic_states(platform.settings, platform.catalogue, cursors, now, made_anew)

@@ -20,6 +20,7 @@ from onex_platform.ingest.offsets import (
     move_consumer_cursors,
     restart_consumer_cursors,
 )
+from onex_platform.migration.present import platform_now
 
 
 class RivalReaderError(OnexError):
@@ -28,6 +29,7 @@ class RivalReaderError(OnexError):
 
 def find_losses(platform: PlatformContext) -> Losses:
     """What comes next for the archive, but is no longer on the broker."""
+    platform = platform_now(platform)
     ids = input_ids(platform)
     with open_consumer(platform.settings) as consumer:
         return find_lost(consumer, input_topics(platform.catalogue), next_offsets(platform), ids)

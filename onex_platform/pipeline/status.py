@@ -19,6 +19,7 @@ from onex_platform.engines.postgres.leases import LeaseRecord, draining_lease, o
 from onex_platform.ingest.checks import archive_keeps_up
 from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import topic_states
+from onex_platform.migration.present import platform_now
 from onex_platform.pipeline.proof_times import last_proofs
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.checks import fold_keeps_up, nobody_is_set_aside
@@ -116,6 +117,7 @@ def _drain(platform: PlatformContext, leases: list[LeaseRecord]) -> Verdict:
 
 def _archive(platform: PlatformContext, now: datetime) -> Verdict:
     """The input topics together."""
+    platform = platform_now(platform)
     made_anew = input_ids(platform).made_anew
     states = topic_states(
         platform.settings,

@@ -8,6 +8,7 @@ from onex_platform.context import PlatformContext
 from onex_platform.ingest.inbox import count_waiting
 from onex_platform.ingest.inputs import input_ids, input_topics, next_offsets
 from onex_platform.ingest.lag import unarchived_events
+from onex_platform.migration.present import platform_now
 from onex_platform.projections.checks import unfolded
 
 
@@ -31,6 +32,7 @@ class Backlog:
 
 def measure_backlog(platform: PlatformContext) -> Backlog:
     """What waits now; asks for offsets and counts only."""
+    platform = platform_now(platform)
     with platform.database.transaction() as cursor:
         facts = count_waiting(cursor, platform.domain)
     return Backlog(

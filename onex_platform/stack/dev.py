@@ -13,6 +13,7 @@ from onex_platform.base.paths import project_file
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.engines.postgres.migrations import migrate
 from onex_platform.governance.provision import create_topics
+from onex_platform.migration.present import catalogue_now
 from onex_platform.stack import client_programs, processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.lifecycle import attach, guarded
@@ -99,4 +100,4 @@ def bring_up_to_date(attached: Settings, catalogue: Catalogue, report: Report) -
     """The tables and topics that the graph works on."""
     report("Applying migrations and creating topics")
     migrate(attached)
-    create_topics(attached, catalogue)
+    create_topics(attached, catalogue_now(attached, catalogue))

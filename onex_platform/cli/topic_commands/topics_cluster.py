@@ -18,6 +18,7 @@ from onex_platform.governance.governed import Governed
 from onex_platform.governance.review import review
 from onex_platform.governance.state import rights_of
 from onex_platform.governance.subjects import pinned_schemas
+from onex_platform.migration.present import catalogue_now
 from onex_platform.stack import attach
 from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform.topics.grammar import ENVIRONMENTS
@@ -25,7 +26,8 @@ from onex_platform.topics.policy import load_policy
 
 
 def _governed() -> Governed:
-    return Governed.of(attach(load_settings(), services=["kafka"]), load_whole_catalogue())
+    settings = attach(load_settings(), services=["kafka"])
+    return Governed.of(settings, catalogue_now(settings, load_whole_catalogue()))
 
 
 @click.command("plan")
