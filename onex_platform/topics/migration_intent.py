@@ -170,6 +170,20 @@ def intent_defects(
                 f"window={intent.window}: {contract.topic} keeps records for {contract.retention}, "
                 "and what has gone can't be compared",
             )
+        # Signature and ciphertext are bound to the name of the record's topic.
+        if contract.signed or contract.encryption != "none":
+            bound = "signed" if contract.signed else "encrypted"
+            yield FieldDefect(
+                ("to",),
+                f"to={intent.to!r}: records of {contract.topic} are {bound} for that topic alone, "
+                "and no copy of them is valid on another",
+            )
+    if intent.complete == "target" and intent.groups:
+        yield FieldDefect(
+            ("complete",),
+            "complete='target': a group can't be handed back to a source that lacks what newcomers "
+            f"wrote; say both, or name no groups instead of {', '.join(intent.groups)}",
+        )
     for field in ("lift", "back"):
         if (intent.lift is None) != (intent.back is None) and getattr(intent, field) is None:
             yield FieldDefect((field,), f"{field} is missing: a lift needs its way back")

@@ -75,6 +75,7 @@ def test_legacy_nodes_hear_introspection_requests_once_their_move_has_begun() ->
         (_V1, {"to": _V2, "groups": {"a": "a-v2"}}, "called <service>-onex-v2"),
         (_V1, {"to": _V2, "groups": {"a": "a-onex-v1"}}, "called <service>-onex-v2"),
         (_V1, {"to": _V2, "groups": {"a": "a-onex-v2"}, "left_behind": ["a"]}, "has a successor"),
+        (_V1, {"to": _V2, "groups": {"a": "a-onex-v2"}, "complete": "target"}, "complete='target'"),
     ],
 )
 def test_a_move_that_leads_nowhere_is_refused(
@@ -82,6 +83,19 @@ def test_a_move_that_leads_nowhere_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         Catalogue(list(_CHAIN), {source: intent(**fields)})
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [({"signed": True}, "signed for"), ({"encryption": "envelope"}, "encrypted for")],
+)
+@pytest.mark.parametrize("bound", [_V1, _V2])
+def test_records_that_are_bound_to_their_topic_do_not_move(
+    bound: str, fields: dict[str, Any], sentence: str
+) -> None:
+    contracts = [event(topic=topic, **(fields if topic == bound else {})) for topic in (_V1, _V2)]
+    with pytest.raises(ConfigurationError, match=f"{bound} are {sentence}"):
+        Catalogue(contracts, {_V1: intent(_V2)})
 
 
 def test_a_window_and_a_target_must_be_said() -> None:
