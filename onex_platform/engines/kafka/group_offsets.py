@@ -6,8 +6,11 @@ The broker's errors hide in each partition of an answer: all are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from datetime import datetime
+from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -21,14 +24,21 @@ from confluent_kafka.admin import OffsetSpec
 from onex_platform.engines.kafka.clients import KafkaAdmin, Positions, translated
 
 _MILLISECONDS = 1000
+_PAUSE_SECONDS = 0.1
+# For a moment after a broker came up, or took groups over from another.
+_NOT_YET = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 
 
 def member_count(admin: KafkaAdmin, group: str) -> int:
     """How many consumers the group has now; one that nobody knows has none."""
     with translated(admin.settings, f"describe group {group}"):
-        answer = admin.describe_consumer_groups([group])[group]
         try:
-            return len(answer.result(timeout=_patience(admin)).members)
+            found = _coordinated(admin, lambda: admin.describe_consumer_groups([group])[group])
+            return len(found.members)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
@@ -39,9 +49,10 @@ def committed(admin: KafkaAdmin, group: str, topic: str) -> Positions:
     """The group's next offsets in the topic; partitions that it has not read are left out."""
     with translated(admin.settings, f"say where group {group} is"):
         request = [ConsumerGroupTopicPartitions(group)]
-        answer = admin.list_consumer_group_offsets(request)[group]
         try:
-            found = answer.result(timeout=_patience(admin)).topic_partitions
+            found = _coordinated(
+                admin, lambda: admin.list_consumer_group_offsets(request)[group]
+            ).topic_partitions
         except KafkaException as error:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 raise
@@ -55,8 +66,8 @@ def commit_for(admin: KafkaAdmin, group: str, positions: Positions) -> None:
     places = [TopicPartition(*place, offset) for place, offset in positions.items()]
     with translated(admin.settings, f"set the offsets of group {group}"):
         request = [ConsumerGroupTopicPartitions(group, places)]
-        answer = admin.alter_consumer_group_offsets(request)[group]
-        _require_no_error(answer.result(timeout=_patience(admin)).topic_partitions)
+        answer = _coordinated(admin, lambda: admin.alter_consumer_group_offsets(request)[group])
+        _require_no_error(answer.topic_partitions)
 
 
 def offsets_at(admin: KafkaAdmin, topic: str, moment: datetime) -> Positions:
@@ -91,6 +102,18 @@ def _listed(admin: KafkaAdmin, topic: str, spec: OffsetSpec) -> Positions:
             (place.topic, place.partition): answer.result(timeout=_patience(admin)).offset
             for place, answer in answers.items()
         }
+
+
+def _coordinated(admin: KafkaAdmin, ask: Callable[[], Future[Any]]) -> Any:
+    """What the group's coordinator answers; one that is not ready yet is asked again."""
+    given_up = time.monotonic() + _patience(admin)
+    while True:
+        try:
+            return ask().result(timeout=_patience(admin))
+        except KafkaException as error:
+            if error.args[0].code() not in _NOT_YET or time.monotonic() > given_up:
+                raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _require_no_error(places: Collection[TopicPartition]) -> None:
