@@ -16,7 +16,7 @@ from onex_platform.deadlines.scan import is_due, scan
 from onex_platform.deadlines.scan_state import flapping, holds, override_guard, overrides
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, produce_all, read_to_end
-from onex_platform.topics import signals
+from onex_platform.topics import alarms, signals
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import TENANT, at
 from onex_platform_tests.support.stacks import halted_broker
