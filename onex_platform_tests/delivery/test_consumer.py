@@ -8,18 +8,11 @@ from confluent_kafka import OFFSET_INVALID, TopicPartition
 from onex_platform.base.settings import Settings
 from onex_platform.delivery.config import DeliveryConfig
 from onex_platform.delivery.consumer import wall_clock
-from onex_platform.delivery.delivered import Delivery
 from onex_platform.delivery.entries import EnumEntry, Record
 from onex_platform.delivery.errors import OutageError, PermanentError
 from onex_platform.delivery.letters import parked_keys, read_letters, request
-from onex_platform.engines.kafka.clients import (
-    KafkaRecord,
-    open_admin,
-    open_consumer,
-    open_producer,
-    produce_all,
-)
-from onex_platform.engines.kafka.topic_admin import alter, delete
+from onex_platform.engines.kafka.clients import open_admin, open_consumer
+from onex_platform.engines.kafka.topic_admin import delete
 from onex_platform_tests.support.delivery_runs import (
     Diary,
     Member,
@@ -155,39 +148,6 @@ def test_without_rty_the_partition_pauses_and_nothing_is_committed(
         assert place.offset == OFFSET_INVALID
         make(kafka_settings, config.retry, 1)
         running.work_until(lambda: diary.count == 60)
-
-
-def test_a_large_record_waits_and_dies_as_soon_as_there_is_room_for_it(
-    kafka_settings: Settings,
-) -> None:
-    config = new_config(kafka_settings, partitions=1)
-    room = {"max.message.bytes": str(4 * 1024 * 1024)}
-    large = KafkaRecord(config.source, b"x" * (2 * 1024 * 1024), b"a")
-
-    def fail(_: Delivery) -> None:
-        raise PermanentError("no")
-
-    with (
-        open_admin(kafka_settings) as admin,
-        open_producer(kafka_settings, **{"message.max.bytes": 4 * 1024 * 1024}) as producer,
-        member(kafka_settings, config, fail) as running,
-    ):
-        alter(admin, config.source, room)
-        produce_all(producer, [large])
-        for topic, refusal in (
-            (config.retry, "retry_refused"),
-            (config.dead_letters, "dead_letters_refused"),
-        ):
-            running.work_until(lambda wanted=refusal: _told(running)[-1:] == [wanted])
-            assert "too large" in running.alerts[-1].message
-            alter(admin, topic, room)
-        running.work_until(lambda: len(_letters(kafka_settings, config)) == 1)
-        assert _told(running) == ["retry_refused", "dead_letters_refused"]
-        assert _letters(kafka_settings, config)[0].value == large.value
-
-
-def _told(running: Member) -> list[str]:
-    return [alert.name for alert in running.alerts]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
