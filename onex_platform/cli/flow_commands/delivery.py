@@ -82,6 +82,11 @@ def preview_command(
     shown: list[dict[str, Any]] = []
     for parked in _chosen(_parked(settings, config), keys, is_all):
         assert parked.dead is not None  # noqa: S101
+        letters = read_letters(settings, config, parked.partition, parked.dead)
+        if not letters.is_whole:
+            gone = f"Letters of key {parked.name!r} are gone: it can be released, not replayed."
+            click.echo(gone, err=True)
+            continue
         shown += (
             {
                 "key": parked.name,
@@ -90,7 +95,7 @@ def preview_command(
                 "bytes": len(record.value or b""),
                 "value": (record.value or b"")[:_SHOWN_BYTES].decode("utf-8", "backslashreplace"),
             }
-            for record in read_letters(settings, config, parked.partition, parked.dead)
+            for record in letters.records
         )
     if as_json:
         _echo_json(shown)
