@@ -56,6 +56,8 @@ GROUP = "x-consumer-group"
 SOURCE_TOPIC = "x-source-topic"
 SOURCE_PARTITION = "x-source-partition"
 SOURCE_OFFSET = "x-source-offset"
+# Of the original, which no record of the other topic holds.
+OMITTED_BYTES = "x-omitted-bytes"
 
 PiiLevel = Literal["none", "low", "high"]
 PII_LEVELS: tuple[PiiLevel, ...] = get_args(PiiLevel)

@@ -192,7 +192,14 @@ class TopicContract(Part):
         """The level of each field that is personal data, by path."""
         return self._private_fields
 
-    @property
+    def __copy__(self) -> Self:
+        """Copies are made to be changed: what was derived from the fields is derived anew."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
+    @cached_property
     def publish_rules(self) -> PublishRules:
         """What is asked of whoever publishes to the topic."""
         return PublishRules(

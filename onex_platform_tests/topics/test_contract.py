@@ -34,6 +34,16 @@ def _refusal(folder: Path, fields: dict[str, Any]) -> ConfigurationError:
     return refused.value
 
 
+def test_a_changed_copy_keeps_nothing_that_was_derived() -> None:
+    contract = event()
+    assert contract.publish_rules is contract.publish_rules  # made once
+    changed = contract.model_copy(update={"topic": "onex.node.heartbeat.published.v2"})
+    assert changed.publish_rules.topic == str(changed.name) == changed.topic
+    private = contract.with_private_fields({"payload.node_id": "low"})
+    assert private.publish_rules.private_fields == {"payload.node_id": "low"}
+    assert contract.publish_rules.private_fields == {}
+
+
 def test_an_event_topic_s_settings_in_kafka_s_names() -> None:
     assert event(retention="P7D").kafka_config("prod") == {
         "cleanup.policy": "delete",

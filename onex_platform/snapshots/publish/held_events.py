@@ -10,6 +10,7 @@ from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import shortened
 from onex_platform.checks import Verdict
 from onex_platform.engines.postgres.database import Database
+from onex_platform.migration.publication import published
 from onex_platform.projections.write import outbox
 from onex_platform.topics.alarms import Alarm, tell
 from onex_platform.topics.catalogue import Catalogue
@@ -24,8 +25,11 @@ def alert_of_held(settings: Settings, catalogue: Catalogue, database: Database, 
     """
     with database.transaction() as cursor:
         untold = outbox.held(cursor, domain, untold=True)
+    if not untold:
+        return 0
     alarms = [_alarm(domain, node) for node in untold]
-    told = tell(settings, catalogue, "held_publication", "held_publication.alert", alarms)
+    with published(database, catalogue) as moved:
+        told = tell(settings, moved, "held_publication", "held_publication.alert", alarms)
     if told:
         with effect("held_publication.mark_alert"), database.transaction() as cursor:
             nodes = [node.entity_id for node in untold]

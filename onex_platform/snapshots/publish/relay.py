@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import dropwhile
 from operator import attrgetter
 from typing import Any, Self
@@ -99,7 +100,7 @@ class OutboxRelay:
         self._wrapper = Wrapper(settings)
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
-        self._published = catalogue
+        self._outlets = cache(catalogue.outlets)
 
     @property
     def domain(self) -> str:
@@ -177,7 +178,7 @@ class OutboxRelay:
             if not entries:
                 return False
             # Asked for each batch, and kept until it is marked: a change of phase waits for us.
-            self._published = self.catalogue.at(phases_to_publish_by(cursor))
+            self._outlets = cache(self.catalogue.at(phases_to_publish_by(cursor)).outlets)
             with effect("events.send"):
                 refused = self._send_events(entries)
             sent = [entry for entry in entries if _is_before(entry, refused)]
@@ -261,7 +262,7 @@ class OutboxRelay:
         cloudy = self.settings.snapshots.cloud_events
         return wrapped(
             self._wrapper,
-            self._published.outlets(EnumEventKind(entry.event_kind)),
+            self._outlets(EnumEventKind(entry.event_kind)),
             key,
             entry.envelope,
             more=attributes(entry.envelope, key) if cloudy else (),
