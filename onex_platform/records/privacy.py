@@ -103,14 +103,20 @@ class FieldCipher:
     def protected(
         self, event: Mapping[str, Any], levels: Mapping[str, PiiLevel], topic: str, tenant: str
     ) -> dict[str, Any]:
-        """The event's envelope with every high field encrypted; one that is so stays as it is."""
+        """The event's envelope with every high field encrypted; one that is so stays as it is.
+
+        A tenant whose key was destroyed has no private values any more: they are hidden.
+        """
 
         def seal(value: Any, field: str) -> Any:
             if value is None or parse_sealed(value) is not None:
                 return value
             place = Place(tenant, topic, str(event["event_id"]), field)
-            text = json.dumps(value).encode()
-            return str(Sealed(place, self._aead(tenant).encrypt(text, place.bound())))
+            try:
+                key = self._aead(tenant)
+            except DestroyedKeyError:
+                return REDACTED
+            return str(Sealed(place, key.encrypt(json.dumps(value).encode(), place.bound())))
 
         return _changed(event, levels, frozenset({"high"}), seal)
 
