@@ -13,11 +13,17 @@ from confluent_kafka import TopicPartition
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings, address_variables
+from onex_platform.cli.flow_commands import delivery
 from onex_platform.cli.main import cli
 from onex_platform.delivery.config import DeliveryConfig, broker_names
 from onex_platform.delivery.errors import PermanentError
-from onex_platform.engines.kafka.clients import open_admin
-from onex_platform.topics.catalogue import load_whole_catalogue
+from onex_platform.engines.kafka.clients import (
+    KafkaRecord,
+    open_admin,
+    open_producer,
+    produce_all,
+)
+from onex_platform.topics.catalogue import Catalogue, load_whole_catalogue
 from onex_platform.topics.policy import load_policy
 from onex_platform_tests.support.delivery_runs import Diary, made, member, send
 
@@ -68,6 +74,25 @@ def test_a_dead_key_is_listed_previewed_and_replayed(
     second = onex(kafka_settings, config, "replay", "run-7")
     assert isinstance(second.exception, ConfigurationError)
     assert "'run-7' is not dead" in str(second.exception)
+
+
+def test_a_preview_hides_private_values(
+    kafka_settings: Settings, config: DeliveryConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = Catalogue([load_whole_catalogue()[TOPIC].with_private_fields({"email": "high"})])
+    monkeypatch.setattr(delivery, "load_whole_catalogue", lambda: private)
+    value = json.dumps({"email": "ada@example.org", "size": 3})
+    with open_producer(kafka_settings) as producer:
+        produce_all(producer, [KafkaRecord(config.source, value, "run-7")])
+
+    def fail(_: object) -> None:
+        raise PermanentError("no")
+
+    with member(kafka_settings, config, fail) as running:
+        running.work_until(lambda: "state=dead" in onex(kafka_settings, config, "list").stdout)
+    [letter] = json.loads(onex(kafka_settings, config, "preview", "run-7", "--json").stdout)
+    assert json.loads(letter["value"]) == {"email": "***", "size": 3}
+    assert letter["bytes"] == len(value)
 
 
 def test_a_released_key_goes_on_without_its_letters(

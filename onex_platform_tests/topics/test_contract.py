@@ -207,6 +207,26 @@ def test_a_contract_stands_where_its_name_leads(tmp_path: Path) -> None:
     assert "its folder is node/evt/heartbeat-published/v1" in told
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"properties": {"email": {"pii": "high"}}',
+        '{"type": 7, "properties": {"email": {"pii": "high"}}}',
+        '{"properties": {"email": {"pii": "high"}, "other": {"$ref": "#/nowhere"}}}',
+    ],
+)
+def test_private_fields_that_can_t_be_read_stop_the_contract(tmp_path: Path, schema: str) -> None:
+    folder = tmp_path / "node" / "evt" / "heartbeat-published" / "v1"
+    folder.mkdir(parents=True)
+    path = folder / "contract.yaml"
+    path.write_text(yaml.safe_dump(EVENT_FIELDS), encoding="utf-8")
+    (folder / "value.schema.json").write_text('{"properties": {"a": {"pii": "high"}}}')
+    assert read_contract(path, load_policy()).private_fields == {"a": "high"}
+    (folder / "value.schema.json").write_text(schema)
+    with pytest.raises(ConfigurationError, match=r"heartbeat-published/v1/value\.schema\.json"):
+        read_contract(path, load_policy())
+
+
 @pytest.mark.parametrize("text", ["topic: [", "", "- just\n- a list\n", "topic: \x00"])
 def test_a_file_that_is_no_contract_at_all_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.yaml"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from onex_platform.domain.headers import PII_LEVELS
+from onex_platform.domain.headers import PII_LEVELS, field_name
 from onex_platform.topics.contract import FAILURE_ROOM, TELEMETRY, TopicContract
 from onex_platform.topics.documents import read_document
 from onex_platform.topics.grammar import suggestion
@@ -213,7 +213,7 @@ def _pii_in_key(subject: Subject) -> Iterator[Finding]:
     contract, headers = subject.contract, set(subject.contract.headers.required)
     for name, level, path in _private_fields(subject):
         in_key = name in subject.schemas.key or _is_key(path, contract.key)
-        header = f"x-{path.rpartition('.')[2].replace('_', '-')}"
+        header = f"x-{field_name(path).replace('_', '-')}"
         if level in ("low", "high") and in_key:
             yield Finding(f"{path}: pii {level!r} in the key, which nothing encrypts", file=name)
         elif level in ("low", "high") and header in headers and header not in _TOKEN_HEADERS:
