@@ -37,11 +37,7 @@ from onex_platform.engines.kafka.errors import naming_the_right, translate
 _LIBRDKAFKA = logging.getLogger("librdkafka")
 # A broker that has just begun gives no producer its id at once; the next attempt gets one, or the
 # delivery fails and says so. Who lost a transactional name hears it as an error, which is expected.
-_ALSO_RAISED = re.compile(
-    "^GETPID|fenced by a newer instance|operation with an old epoch"
-    # The mirror needs it, and knows what it says of itself.
-    "|enable.gapless.guarantee is experimental"
-)
+_ALSO_RAISED = re.compile("^GETPID|newer instance|with an old epoch|guarantee is experimental")
 _LIBRDKAFKA.addFilter(lambda entry: _ALSO_RAISED.search(entry.getMessage()) is None)
 _MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
