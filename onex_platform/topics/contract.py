@@ -209,14 +209,6 @@ class TopicContract(Part):
             telemetry=self.stream_class in TELEMETRY,
         )
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, which works out for itself what the original has worked out."""
-        copied = super().model_copy(update=update, deep=deep)
-        for name, member in vars(TopicContract).items():
-            if isinstance(member, cached_property):
-                vars(copied).pop(name, None)
-        return copied
-
     @cached_property
     def name(self) -> LogicalName:
         return parse_logical(self.topic)
