@@ -34,7 +34,7 @@ def _trees(names: list[str]) -> st.SearchStrategy[_Tree]:
             | st.tuples(st.just("list"), inner)
         )
 
-    leaves = st.tuples(st.just("leaf"), st.sampled_from(["none", "low", "high"]))
+    leaves = st.tuples(st.just("leaf"), st.sampled_from(["none", "low", "high", "high"]))
     inner = st.recursive(leaves, larger, max_leaves=6)
     return st.dictionaries(st.sampled_from(names), inner, min_size=1).map(lambda f: ("object", f))
 
@@ -47,13 +47,15 @@ def _values(draw: st.DrawFn, tree: _Tree) -> tuple[Any, Any]:
         value = draw(st.text("xyz", min_size=3))
         return value, REDACTED if inner == "high" else value
     if kind == "list":
-        pairs = draw(st.lists(_values(inner), max_size=2))
+        pairs = draw(st.lists(_values(inner), min_size=1, max_size=2))
         return [value for value, _ in pairs], [shown for _, shown in pairs]
     if kind == "map":
-        entries = draw(st.dictionaries(st.sampled_from(_ODD_NAMES), _values(inner), max_size=3))
+        entries = draw(
+            st.dictionaries(st.sampled_from(_ODD_NAMES), _values(inner), min_size=1, max_size=3)
+        )
     else:
-        present = draw(st.sets(st.sampled_from(sorted(inner))))
-        entries = {name: draw(_values(inner[name])) for name in sorted(present)}
+        absent = draw(st.none() | st.sampled_from(sorted(inner)))
+        entries = {name: draw(_values(inner[name])) for name in sorted(inner) if name != absent}
     return (
         {name: value for name, (value, _) in entries.items()},
         {name: shown for name, (_, shown) in entries.items()},
@@ -108,7 +110,7 @@ def _marked(document: Any) -> Any:
 
 @pytest.mark.parametrize("format", ["JSON", "AVRO"])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_high_value_is_hidden_and_nothing_else_changes(
     cipher: FieldCipher, format: str, data: st.DataObject
 ) -> None:
