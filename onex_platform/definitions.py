@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import dagster as dg
 
@@ -22,6 +23,7 @@ from onex_platform.engines import defs as engines
 from onex_platform.governance import defs as governance
 from onex_platform.ingest import defs as pages
 from onex_platform.migration.present import catalogue_now
+from onex_platform.migration.publication import published
 from onex_platform.pipeline import defs as pipeline
 from onex_platform.projections import defs as projections
 from onex_platform.snapshots import defs as snapshots
@@ -32,6 +34,7 @@ from onex_platform.topics.catalogue import (
     load_whole_catalogue,
     require_ledger_beyond_retention,
 )
+from onex_platform.topics.signals import Published
 
 
 def build_definitions(
@@ -50,6 +53,7 @@ def build_definitions(
         "presence": engines.presence,
         "spark": engines.spark_resource(stack.spark_jars),
         "platform": _platform_resource(catalogue),
+        "published": _published_resource,
         "log": pages.log,
         "archive": pages.archive,
     }
@@ -80,6 +84,13 @@ def _platform_resource(catalogue: Catalogue) -> dg.ResourceDefinition:
             yield opened if presence is None else opened.fenced(presence.lease.fence)
 
     return platform
+
+
+@dg.resource(required_resource_keys={"platform"})
+def _published_resource(context: dg.InitResourceContext) -> Published:
+    """The topics to publish to, as far as they have moved by then."""
+    platform: PlatformContext = context.resources.platform
+    return partial(published, platform.database, platform.catalogue)
 
 
 @dg.definitions

@@ -42,6 +42,10 @@ class ConfigurationError(OnexError):
     exit_code = 2
 
 
+class MissingTenantKeyError(ConfigurationError):
+    """A tenant has no key to encrypt its private fields with: the affair of that tenant alone."""
+
+
 class PrerequisiteError(OnexError):
     """The machine lacks something that the platform does not bring along (Java, disk space)."""
 

@@ -23,13 +23,14 @@ _SECRET_NAME = (
     r"(?:password|passwd|pwd|passphrase|secret|token|credential"
     r"|(?:api|access|private|secret|signing|account)[_-]?key)s?"
 )
-# The word before the sign may carry a prefix ("sasl.password", "AWS_SECRET_ACCESS_KEY").
+# The word before the sign may carry a prefix ("sasl.password", "AWS_SECRET_ACCESS_KEY"). It is
+# looked at from its beginning only: from each of its letters, a long one would take for ever.
 _SECRET_PAIR = re.compile(
-    rf"""(?ix) (?P<name> ["']? [\w.\-]* {_SECRET_NAME} ["']? ) (?P<sign> \s*[:=]\s* )
+    rf"""(?ix) (?P<name> (?<![\w.\-]) ["']? [\w.\-]* {_SECRET_NAME} ["']? ) (?P<sign> \s*[:=]\s* )
          (?P<value> "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*' | [^\s,;&)}}\]]+ )"""
 )
 # A password may hold "/" and "@" without being escaped: everything up to the last "@" goes.
-_URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]*://[^\s:/@]*:)\S+(?=@)", re.I)
+_URL_PASSWORD = re.compile(r"(?P<head>(?<![a-z0-9+.\-])[a-z0-9+.\-]+://[^\s:/@]*:)\S+(?=@)", re.I)
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[a-z0-9._~+/=\-]{8,}")
 _SECRET_KEY = re.compile(rf"(?i){_SECRET_NAME}$")
 # The authority of a URL, a host with its port, or an address; times and paths have neither form.

@@ -14,6 +14,7 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import DeadlinesSettings
 from onex_platform.context import PlatformContext
 from onex_platform.engines.postgres.database import Cursor, fetch_one
+from onex_platform.migration.publication import published
 from onex_platform.projections import overdue
 from onex_platform.topics.alarms import Alarm, tell
 
@@ -172,8 +173,11 @@ def alert_of_holds(platform: PlatformContext, now: datetime) -> int:
     the same event id. A broker that does not answer fails no scan: the next one tries again.
     """
     untold = holds(platform, "untold")
+    if not untold:
+        return 0
     alarms = [_alarm(hold) for hold in untold]
-    told = tell(platform.settings, platform.catalogue, "expiry_hold", "expiry_hold.alert", alarms)
+    with published(platform.database, platform.catalogue) as catalogue:
+        told = tell(platform.settings, catalogue, "expiry_hold", "expiry_hold.alert", alarms)
     if told:
         with effect("deadlines.mark_alert"), writing(platform) as cursor:
             cursor.execute(

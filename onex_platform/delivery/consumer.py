@@ -257,8 +257,8 @@ class RetryingConsumer:
         assigned.is_paused = not assigned.flows
 
     def _wait(self, patience: float) -> float:
-        due = [found for each in self._lanes.values() if (found := each.lane.next_due())]
-        return max(0.0, min([patience, *((time_ - self._clock()) / 1000 for time_ in due)]))
+        due = (assigned.lane.next_due() for assigned in self._lanes.values())
+        return wait_seconds(patience, due, self._resumes_at, self._clock())
 
     # Offsets and assignments
 
@@ -349,6 +349,15 @@ class RetryingConsumer:
         if error.fatal():
             raise KafkaException(error)
         get_logger(__name__).debug("delivery.kafka_error", reason=error.str())
+
+
+def wait_seconds(patience: float, due: Iterable[int | None], resumes_at: int, now: int) -> float:
+    """How long to wait for records: until something may be done, at most for `patience`.
+
+    Nothing is done before an outage is over, however long it has been due.
+    """
+    times = (max(time_, resumes_at) for time_ in due if time_ is not None)
+    return max(0.0, min([patience, *((time_ - now) / 1000 for time_ in times)]))
 
 
 def _again(entry: Entry) -> Delivery:

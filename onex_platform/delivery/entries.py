@@ -46,6 +46,7 @@ class EnumEntry(StrEnum):
     DONE = "done"  # the key's records up to an offset are handled
     DEAD = "dead"  # the key's records up to an offset are dead letters
     ALIVE = "alive"  # the key is handled again
+    LOST = "lost"  # the key stays dead: letters that a replay asked for are gone
     LETTER = "letter"  # in `dlt`: a record that no attempt could handle, or that came behind one
     REPLAY = "replay"  # an operator asks for the key's letters to be handled
     RELEASE = "release"  # an operator lets the key go on without them

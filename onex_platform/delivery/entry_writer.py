@@ -14,6 +14,7 @@ from onex_platform.delivery.entries import Entry, EnumEntry, encode
 from onex_platform.delivery.lane import Lane
 from onex_platform.delivery.work import Bury
 from onex_platform.engines.kafka.clients import KafkaProducer
+from onex_platform.topics.contract import LARGEST_RECORD
 
 _FULL_QUEUE_SECONDS = 0.1
 # A topic that is gone is told within seconds, and stops whom it concerns; the rest goes on.
@@ -21,6 +22,8 @@ PRODUCER = {
     "delivery.timeout.ms": 10_000,
     "topic.metadata.propagation.max.ms": 3_000,
     "linger.ms": 5,
+    # A record that the source took is not refused here: whether there is room, the topic says.
+    "message.max.bytes": LARGEST_RECORD + 1024 * 1024,
 }
 
 _Note = Callable[[KafkaError | None, Any], None]

@@ -34,7 +34,7 @@ from onex_platform.delivery.entries import (
 from onex_platform.delivery.journal import Journal
 from onex_platform.delivery.tiers import after_failure, is_given_up
 from onex_platform.delivery.waiting import Kept, KeyState
-from onex_platform.delivery.work import Alert, Attempt, Bury, Failure, Revive, Work
+from onex_platform.delivery.work import Alert, Attempt, Bury, Failure, Letters, Revive, Work
 
 _REQUESTS = (EnumEntry.REPLAY, EnumEntry.RELEASE)
 # Where much counts, entries are carried before there are so many others for each of them.
@@ -92,8 +92,8 @@ class Lane:
         return source, min([end, *self._places()])
 
     def next_due(self) -> int | None:
-        """When there may be work; None while nothing waits."""
-        return self._schedule[0][0] if self._schedule else None
+        """When there may be work; None while nothing waits, or nothing may be done."""
+        return self._schedule[0][0] if self._schedule and self.is_open else None
 
     # Records of the source
 
@@ -142,7 +142,7 @@ class Lane:
         if state.request is not None and state.dead is not None:
             if state.request.kind is EnumEntry.REPLAY:
                 return Revive(key, state.dead.entry)
-            self._append_alive(key)
+            self._mark(key, EnumEntry.ALIVE)
             return None
         return Bury(key, tuple(kept.entry for kept in state.queue))
 
@@ -181,7 +181,7 @@ class Lane:
             kept = Kept(Entry(EnumEntry.DEAD, key, through, letter=letter, since=since))
         else:
             kept = state.dead
-            kept.entry = replace(kept.entry, offset=through)
+            kept.entry = replace(kept.entry, offset=max(through, kept.entry.offset))
         state.awaited = self._append(kept.entry, kept)
         self._told.discard("dead_letters_refused")
 
@@ -193,17 +193,22 @@ class Lane:
             f"Records of key {shown(key)!r} can't become dead letters: {reason}",
         )
 
-    def revive(self, key: Key, letters: Sequence[Record], now: int) -> None:
-        """The dead key's letters wait again, from their first attempt on."""
+    def revive(self, key: Key, letters: Letters, now: int) -> None:
+        """The dead key's letters wait again, from their first attempt on; all of them, or none."""
         state = self.keys[key]
+        if not letters.is_whole:
+            lost = f"Letters of key {shown(key)!r} are gone, so it stays dead until it is released."
+            self.alerts.append(Alert("letters_lost", lost))
+            self._mark(key, EnumEntry.LOST)
+            return
         attempts = Attempts(0, now, now, now, EnumFailure.REPLAYED)
-        for record in letters:
+        for record in letters.records:
             if state.find(record.offset) is None:
                 kept = Kept(Entry(EnumEntry.WAIT, key, record.offset, record, attempts))
                 self._insert(state, kept)
                 state.reviving.add(self._append(kept.entry, kept))
         if not state.reviving:
-            self._append_alive(key)
+            self._mark(key, EnumEntry.ALIVE)
 
     # Entries of `rty`
 
@@ -280,7 +285,7 @@ class Lane:
         if number in state.reviving:
             state.reviving.discard(number)
             if not state.reviving:
-                self._append_alive(key)
+                self._mark(key, EnumEntry.ALIVE)
         if number == state.awaited:
             state.busy = False
             self._change(state, found.entry, kept)
@@ -306,6 +311,9 @@ class Lane:
         """What an entry without a record says of its key."""
         if entry.kind is EnumEntry.ALIVE:
             state.dead, state.request = None, None
+            return
+        if entry.kind is EnumEntry.LOST:
+            state.forget_replay()
             return
         if entry.kind is EnumEntry.DEAD:
             state.dead = kept
@@ -345,9 +353,10 @@ class Lane:
                 if kept.place < behind or kept.written < before:
                     self._append(kept.entry, kept)
 
-    def _append_alive(self, key: Key) -> None:
-        alive = Entry(EnumEntry.ALIVE, key, key if isinstance(key, int) else -1)
-        self.keys[key].awaited = self._append(alive)
+    def _mark(self, key: Key, kind: EnumEntry) -> None:
+        """Write what became of a request; it has become so when that is read back."""
+        mark = Entry(kind, key, key if isinstance(key, int) else -1)
+        self.keys[key].awaited = self._append(mark)
 
     def _append(self, entry: Entry, kept: Kept | None = None) -> int:
         return self._journal.append(entry, self.source, kept)
@@ -359,16 +368,9 @@ class Lane:
         if state.is_over:
             del self.keys[key]
             return
-        if state.busy or not (state.queue or state.request):
-            state.due = None
-            return
-        due = now
-        if state.request is None and state.dead is None:
-            due = state.queue[0].entry.attempts.due
-        due = max(due, state.not_before)
-        if due != state.due:
-            state.due = due
-            heappush(self._schedule, (due, next(self._ties), key))
+        before, state.due = state.due, state.next_due(now)
+        if state.due is not None and state.due != before:
+            heappush(self._schedule, (state.due, next(self._ties), key))
 
     def _insert(self, state: KeyState, kept: Kept) -> None:
         state.insert(kept)

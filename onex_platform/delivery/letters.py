@@ -6,11 +6,11 @@ done they write to `rty`; the owner of the partition does it, now or when there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
@@ -18,16 +18,15 @@ from onex_platform.base.settings import Settings
 from onex_platform.delivery.config import DeliveryConfig
 from onex_platform.delivery.entries import Entry, EnumEntry, Key, Record, decode, encode, shown
 from onex_platform.delivery.lane import Lane
+from onex_platform.delivery.work import Letters
 from onex_platform.engines.kafka.clients import (
     KafkaRecord,
     open_consumer,
     open_producer,
     produce_all,
+    read_assigned,
     translated,
 )
-
-_WAIT_SECONDS = 0.5
-_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +86,29 @@ def _parked(lane: Lane, partition: int) -> Iterator[ParkedKey]:
 
 def read_letters(
     settings: Settings, config: DeliveryConfig, partition: int, dead: Entry
-) -> list[Record]:
-    """A dead key's letters in order, each once; not those of an earlier death."""
+) -> Letters:
+    """What `dlt` has of a dead key."""
+    stored = read_partition(settings, config.dead_letters, partition, dead.letter)
+    return letters_of(
+        dead, ((message.offset() or 0, entry_of(message, config.group)) for message in stored)
+    )
+
+
+def letters_of(dead: Entry, stored: Iterable[tuple[int, Entry | None]]) -> Letters:
+    """A dead key's letters among the records of `dlt`, by their places, from its first letter on.
+
+    Each comes once, and none of an earlier death. `dlt` deletes from its beginning: while it has
+    the first letter at its place, it has all of them, unless the broker lost its end.
+    """
     found: dict[int, Record] = {}
-    for message in read_partition(settings, config.dead_letters, partition, dead.letter):
-        entry = entry_of(message, config.group)
+    has_first = False
+    for place, entry in stored:
         if entry is None or entry.record is None or entry.key != dead.key:
             continue
         if dead.since <= entry.offset <= dead.offset:
             found[entry.offset] = entry.record
-    return [found[offset] for offset in sorted(found)]
+            has_first |= (place, entry.offset) == (dead.letter, dead.since)
+    return Letters(tuple(found[at] for at in sorted(found)), has_first and dead.offset in found)
 
 
 def request(
@@ -155,18 +167,7 @@ def read_partition(settings: Settings, topic: str, partition: int, begin: int) -
         with translated(settings, f"say where {topic} ends"):
             limit = settings.kafka.request_timeout_seconds
             first, end = consumer.get_watermark_offsets(place, timeout=limit)
-            consumer.assign([TopicPartition(topic, partition, max(first, begin))])
-        offset = max(first, begin)
-        while offset < end:
-            with translated(settings, f"hand over the records of {topic}"):
-                # `consume` alone would sit out its time-out until so many have come.
-                first_one = consumer.poll(_WAIT_SECONDS)
-                messages = [] if first_one is None else [first_one, *consumer.consume(_MOST, 0)]
-            for message in messages:
-                error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    with translated(settings, f"hand over the records of {topic}"):
-                        raise KafkaException(error)
-                offset = (message.offset() or 0) + (error is None)
-                if error is None and offset <= end:
-                    yield message
+            begin = max(first, begin)
+            consumer.assign([TopicPartition(topic, partition, begin)])
+        if begin < end:
+            yield from read_assigned(consumer, {(topic, partition): end})

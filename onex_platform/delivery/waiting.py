@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from onex_platform.delivery.entries import Entry
+from onex_platform.delivery.entries import Entry, EnumEntry
 
 
 @dataclass(slots=True, eq=False)
@@ -40,9 +40,21 @@ class KeyState:
     def is_over(self) -> bool:
         return not self.queue and self.dead is None and self.request is None
 
+    def next_due(self, now: int) -> int | None:
+        """When there is something to do for the key; None while there is nothing."""
+        if self.busy or not (self.queue or self.request):
+            return None
+        is_now = self.request is not None or self.dead is not None
+        return max(now if is_now else self.queue[0].entry.attempts.due, self.not_before)
+
     def concerns(self, request: Entry) -> bool:
         """Whether a request is about the death of this key, and not about an earlier one."""
         return self.dead is not None and self.dead.entry.letter == request.letter
+
+    def forget_replay(self) -> None:
+        """Drop a request for a replay; a release that came meanwhile stays."""
+        if self.request is not None and self.request.kind is EnumEntry.REPLAY:
+            self.request = None
 
     @property
     def last(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from onex_platform.delivery.entries import Entry, EnumFailure, Key
+from onex_platform.delivery.entries import Entry, EnumFailure, Key, Record
 
 
 class Attempt(NamedTuple):
@@ -29,6 +29,13 @@ class Revive(NamedTuple):
 
 
 Work = Attempt | Bury | Revive
+
+
+class Letters(NamedTuple):
+    """What `dlt` has of a dead key, in order."""
+
+    records: tuple[Record, ...]
+    is_whole: bool  # else some are gone
 
 
 class Failure(NamedTuple):

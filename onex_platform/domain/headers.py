@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, get_args
+from urllib.parse import unquote
 from uuid import UUID
 
 # Specification 004's nine, which every record carries.
@@ -56,6 +57,8 @@ GROUP = "x-consumer-group"
 SOURCE_TOPIC = "x-source-topic"
 SOURCE_PARTITION = "x-source-partition"
 SOURCE_OFFSET = "x-source-offset"
+# Of the original, which no record of the other topic holds.
+OMITTED_BYTES = "x-omitted-bytes"
 
 PiiLevel = Literal["none", "low", "high"]
 PII_LEVELS: tuple[PiiLevel, ...] = get_args(PiiLevel)
@@ -95,6 +98,35 @@ def parse_traceparent(text: str | None) -> Trace | None:
     if _NOTHING.fullmatch(trace_id) or _NOTHING.fullmatch(span_id):
         return None
     return Trace(trace_id, span_id)
+
+
+# A step of a field's path that stands for every entry of a map, whatever its name.
+EVERY_ENTRY = "*"
+_ESCAPED = str.maketrans({".": "%2E", "*": "%2A", "%": "%25"})
+
+
+def path_below(path: str, name: str) -> str:
+    """The path of a field of this name. What would be read as a path's own signs is escaped."""
+    return _joined(path, name.translate(_ESCAPED))
+
+
+def path_of_entries(path: str) -> str:
+    """The path of all values of the map at a path."""
+    return _joined(path, EVERY_ENTRY)
+
+
+def _joined(path: str, step: str) -> str:
+    return f"{path}.{step}" if path else step
+
+
+def steps_of(path: str) -> list[str | None]:
+    """A path's names, from the outermost inwards; None stands for every entry of a map."""
+    return [None if step == EVERY_ENTRY else unquote(step) for step in path.split(".")]
+
+
+def field_name(path: str) -> str:
+    """The name of the field at a path; of entries, the name of their map."""
+    return next((name for name in reversed(steps_of(path)) if name is not None), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic_core import to_json
 
-from onex_platform.domain.envelope import parse_payload
+from onex_platform.domain.envelope import UPCASTERS, parse_payload
 from onex_platform.domain.events import EnumEventKind, LogEvent, Provenance
 from onex_platform.domain.identity import EntityKey
 from onex_platform.engines.postgres.database import Cursor, fetch_one
@@ -47,10 +47,16 @@ _SUBMIT = (
     f" ({_TYPES})"
     " ON CONFLICT DO NOTHING"
 )
+# Letters are much larger than facts: a cut takes as many as it can hold, and always one.
 _WAITING = (
-    f"SELECT {_NAMES} FROM fact_inbox"  # noqa: S608
-    " WHERE domain = %s AND occurred_at < %s ORDER BY occurred_at, event_id LIMIT %s"
+    f"SELECT {_NAMES} FROM (SELECT {_NAMES},"  # noqa: S608
+    " sum(octet_length(payload::text)) OVER (ORDER BY occurred_at, event_id)"
+    " - octet_length(payload::text) AS bytes_before"
+    f" FROM (SELECT {_NAMES} FROM fact_inbox WHERE domain = %s AND occurred_at < %s"
+    " ORDER BY occurred_at, event_id LIMIT %s) AS first) AS counted"
+    " WHERE bytes_before < %s ORDER BY occurred_at, event_id"
 )
+_MOST_BYTES = 64 * 1024**2
 
 
 def submit(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
@@ -59,9 +65,12 @@ def submit(cursor: Cursor, facts: Iterable[LogEvent]) -> int:
     return cursor.rowcount
 
 
-def waiting(cursor: Cursor, domain: str, before: datetime, limit: int) -> list[LogEvent]:
-    """The facts that occurred before the cut's instant, oldest first; they have no position yet."""
-    return [_fact_of(row) for row in cursor.execute(_WAITING, [domain, before, limit])]
+def waiting(
+    cursor: Cursor, domain: str, before: datetime, limit: int, most_bytes: int = _MOST_BYTES
+) -> list[LogEvent]:
+    """Facts that occurred before the cut's instant, oldest first; they have no position yet."""
+    rows = cursor.execute(_WAITING, [domain, before, limit, most_bytes])
+    return [_fact_of(row) for row in rows]
 
 
 def waiting_among(cursor: Cursor, domain: str, event_ids: Collection[UUID]) -> frozenset[UUID]:
@@ -105,7 +114,8 @@ def _fact_of(row: Any) -> LogEvent:
         position=0,
         kind=kind,
         entity=entity,
-        payload=parse_payload(kind, columns.pop("payload")),
+        # As today's payloads are: whoever submitted it has lifted it already.
+        payload=parse_payload(kind, columns.pop("payload"), UPCASTERS.current_version(kind)),
         reported_at=columns.pop("reported_at") or row.occurred_at,
         provenance=None if row.topic is None else Provenance(**place),
         **columns,

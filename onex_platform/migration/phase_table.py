@@ -1,9 +1,9 @@
 """How far each topic's move has come, in PostgreSQL: phases, changes, groups, retired names.
 
-What holds: a change of phase and a batch of the relay exclude each other. The relay shares a lock
-while it publishes, a change takes it alone; so every batch is published under one phase, and when a
-change is committed nothing is under way that knew the old one. Changes of one move, and passes of
-one mirror, take turns.
+What holds: a change of phase and a batch of the relay, of signals or of alarms exclude each other.
+Whoever publishes shares a lock meanwhile, a change takes it alone; so every batch is published
+under one phase, and when a change is committed nothing is under way that knew the old one. Changes
+of one move, and passes of one mirror, take turns.
 """
 
 from __future__ import annotations

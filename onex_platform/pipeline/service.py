@@ -20,6 +20,7 @@ from onex_platform.deadlines.scan import scan_when_due
 from onex_platform.engines.postgres.leases import LeaseKeeper, draining_lease
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_topics import publish_letters
+from onex_platform.migration.publication import LastPublished
 from onex_platform.pipeline.loop import DrainAccount, FixedTerm, Term, drain
 from onex_platform.pipeline.spark_watch import watched_spark
 from onex_platform.pipeline.tenure import Tenure, Terms, held_lease
@@ -76,7 +77,9 @@ def work(
 
     pipeline, name = archive.settings.pipeline, draining_lease(archive.domain)
     with (
-        publishing_breakers(archive.settings, archive.platform.catalogue),
+        publishing_breakers(
+            archive.settings, LastPublished(archive.database, archive.platform.catalogue)
+        ),
         watched_spark(
             spark, pipeline.stall_seconds, lambda: keeper.give_back(name, "stalled")
         ) as watch,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
@@ -26,7 +26,12 @@ import tink
 from filelock import FileLock
 from tink import aead, json_proto_keyset_format, secret_key_access, signature
 
-from onex_platform.base.errors import ConfigurationError, OnexError, PrerequisiteError
+from onex_platform.base.errors import (
+    ConfigurationError,
+    MissingTenantKeyError,
+    OnexError,
+    PrerequisiteError,
+)
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 
@@ -89,6 +94,7 @@ class KeyFolder:
     def make(self, kind: str, name: str) -> bool:
         """Make a keyset; False if there is one. A destroyed one is never replaced."""
         with self._changing():
+            self._remove_destroyed()
             self._require_not_destroyed(kind, name)
             made = self._create(
                 self._path(kind, name), self._encrypted(tink.new_keyset_handle(_TEMPLATES[kind]))
@@ -118,8 +124,7 @@ class KeyFolder:
             mark = {"destroyed_at": datetime.now(UTC).isoformat(), "keys": list(info.keys)}
             # The mark first: a crash in between leaves a key that nobody takes for a living one.
             self._write(self._mark(TENANTS, tenant), json.dumps(mark))
-            with effect("keys.destroy"):
-                self._path(TENANTS, tenant).unlink(missing_ok=True)
+            self._remove_destroyed()
         return self._info(TENANTS, tenant)
 
     def trust(self, actor: str, public: str) -> None:
@@ -140,10 +145,11 @@ class KeyFolder:
         try:
             text = self._path(kind, name).read_text()
         except FileNotFoundError:
-            raise ConfigurationError(
-                f"There is no key {name!r} in {self.folder / kind}.",
-                hint=f"`onex keys make {'--tenant' if kind == TENANTS else '--actor'} {name}` "
-                "makes it.",
+            missing = MissingTenantKeyError if kind == TENANTS else ConfigurationError
+            whose = "tenant" if kind == TENANTS else "actor"
+            raise missing(
+                f"There is no key of {whose} {name!r} in {self.folder / kind}.",
+                hint=f"`onex keys make --{whose} {name}` makes it.",
             ) from None
         try:
             return json_proto_keyset_format.parse_encrypted(text, self.master, b"")
@@ -154,7 +160,9 @@ class KeyFolder:
             ) from None
 
     def changed_at(self, kind: str, name: str) -> int | None:
-        """When a keyset last changed, in nanoseconds; None if there is none."""
+        """When a keyset last changed, in nanoseconds; None if there is none, or not for long."""
+        if self._mark(kind, name).exists():
+            return None
         try:
             return self._path(kind, name).stat().st_mtime_ns
         except FileNotFoundError:
@@ -172,7 +180,14 @@ class KeyFolder:
         }
 
     def list(self) -> Iterator[KeyInfo]:
-        """Every keyset, and what was destroyed."""
+        """Every keyset, and what was destroyed.
+
+        Nothing is said to be destroyed that still lies here: a destruction that was cut short is
+        ended first.
+        """
+        if self._marked_files():
+            with self._changing():
+                self._remove_destroyed()
         for kind in (TENANTS, SIGNING, TRUSTED):
             names = {
                 unquote(path.stem)
@@ -235,6 +250,16 @@ class KeyFolder:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock", timeout=30):
             yield
+
+    def _remove_destroyed(self) -> None:
+        """Delete every keyset that has a mark, also one that a crash has left behind."""
+        for path in self._marked_files():
+            with effect("keys.destroy"):
+                path.unlink(missing_ok=True)
+
+    def _marked_files(self) -> Sequence[Path]:
+        marks = (self.folder / TENANTS).glob(f"*{_DESTROYED}")
+        return [path for mark in marks if (path := mark.with_suffix(".json")).exists()]
 
     def _create(self, path: Path, text: str) -> bool:
         """Write a file unless there is one; False if there is."""

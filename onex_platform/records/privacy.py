@@ -14,7 +14,6 @@ value like any other: it is folded, kept and compared as it is, with its key or 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
@@ -27,7 +26,7 @@ from tink import aead
 
 from onex_platform.base.errors import ConfigurationError, OnexError
 from onex_platform.base.telemetry import REDACTED
-from onex_platform.domain.headers import PiiLevel
+from onex_platform.domain.headers import PiiLevel, steps_of
 from onex_platform.records.key_folder import TENANTS, DestroyedKeyError, KeyFolder
 
 _MARK = "sealed:v1:"
@@ -85,9 +84,13 @@ def parse_sealed(value: Any) -> Sealed | None:
         return None
     *names, encoded = value.removeprefix(_MARK).split(":")
     try:
-        return Sealed(Place(*map(unquote, names)), base64.urlsafe_b64decode(encoded))
-    except (TypeError, binascii.Error):
+        return Sealed(Place(*map(unquote, names)), _decoded(encoded))
+    except (TypeError, ValueError):  # too few names, or no base64: somebody's own text
         return None
+
+
+def _decoded(encoded: str) -> bytes:
+    return base64.b64decode(encoded, altchars=b"-_", validate=True)
 
 
 class FieldCipher:
@@ -100,14 +103,20 @@ class FieldCipher:
     def protected(
         self, event: Mapping[str, Any], levels: Mapping[str, PiiLevel], topic: str, tenant: str
     ) -> dict[str, Any]:
-        """The event's envelope with every high field encrypted; one that is so stays as it is."""
+        """The event's envelope with every high field encrypted; one that is so stays as it is.
+
+        A tenant whose key was destroyed has no private values any more: they are hidden.
+        """
 
         def seal(value: Any, field: str) -> Any:
             if value is None or parse_sealed(value) is not None:
                 return value
             place = Place(tenant, topic, str(event["event_id"]), field)
-            text = json.dumps(value).encode()
-            return str(Sealed(place, self._aead(tenant).encrypt(text, place.bound())))
+            try:
+                key = self._aead(tenant)
+            except DestroyedKeyError:
+                return REDACTED
+            return str(Sealed(place, key.encrypt(json.dumps(value).encode(), place.bound())))
 
         return _changed(event, levels, frozenset({"high"}), seal)
 
@@ -180,7 +189,7 @@ def _changed(
     """The document with the values changed at the paths of some levels."""
     changed = dict(document)
     for path in (path for path, level in levels.items() if level in chosen):
-        changed = _at(changed, path.split("."), partial(_swapped, change, path))
+        changed = _at(changed, steps_of(path), partial(_swapped, change, path))
     return changed
 
 
@@ -188,15 +197,17 @@ def _swapped(change: Callable[[Any, str], Any], path: str, value: Any) -> Any:
     return change(value, path)
 
 
-def _at(value: Any, steps: list[str], change: Callable[[Any], Any]) -> Any:
-    """The value, changed where the steps lead. A schema's path does not count the items of lists
-    nor the entries of maps: every one of them is gone through."""
+def _at(value: Any, steps: list[str | None], change: Callable[[Any], Any]) -> Any:
+    """The value, changed where the steps lead, and nowhere else. A path does not count the items of
+    lists: every one of them is gone through."""
     if isinstance(value, list):
         return [_at(item, steps, change) for item in value]
     if not steps:
         return change(value)
     if not isinstance(value, Mapping):
         return value
-    if steps[0] in value:
-        return {**value, steps[0]: _at(value[steps[0]], steps[1:], change)}
-    return {name: _at(item, steps, change) for name, item in value.items()}
+    step, *rest = steps
+    return {
+        name: _at(item, rest, change) if step is None or step == name else item
+        for name, item in value.items()
+    }

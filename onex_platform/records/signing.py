@@ -7,7 +7,6 @@ to the place: whoever changes one of them, or copies the record to another topic
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -77,7 +76,7 @@ class TrustedSigners:
             )
         try:
             made = base64.b64decode(encoded, validate=True)
-        except binascii.Error:
+        except ValueError:  # of letters beyond ASCII a plain one, else base64's own
             raise Unreadable(EnumParkReason.BAD_SIGNATURE, f"{h.SIGNATURE} is no base64") from None
         self._verify(actor, made, h.signed_text(topic, key, headers, digest))
 

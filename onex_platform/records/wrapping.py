@@ -46,6 +46,7 @@ class Wrapper:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.tenant = settings.tenant  # of what belongs to nobody else
+        self._signers: dict[str, Signer] = {}
         self._own: OutgoingHeaders = [
             (h.SCOPE, settings.records.scope),
             (h.ORIGIN, f"{settings.environment}/{SERVICE}"),
@@ -121,7 +122,7 @@ class Wrapper:
         pii = rules.pii_level
         headers = [*self.headers_of(value, pii=pii, trace=trace), *more]
         record = KafkaRecord(rules.topic, value, key, headers)
-        return self._signer.sign(record) if rules.signed else record
+        return self._signer(str(dict(headers)[h.ACTOR])).sign(record) if rules.signed else record
 
     def _with_private_fields(self, rules: h.PublishRules, envelope: str) -> str:
         """The envelope with its high fields encrypted; on telemetry, without private ones."""
@@ -147,11 +148,13 @@ class Wrapper:
 
         return KeyFolder(self._settings)
 
-    @cached_property
-    def _signer(self) -> Signer:
+    def _signer(self, actor: str) -> Signer:
+        """Whoever the record says it is from signs it: readers look for that actor's key."""
         from onex_platform.records.signing import Signer
 
-        return Signer(self._keys, SERVICE)
+        if actor not in self._signers:
+            self._signers[actor] = Signer(self._keys, actor)
+        return self._signers[actor]
 
 
 def traced(trace: h.Trace) -> OutgoingHeaders:

@@ -47,7 +47,7 @@ def to_messages(rows: Iterable[RowState], wrapper: Wrapper, pii: str) -> Iterato
                 (h.TENANT, tenant or home),
                 (h.CORRELATION_ID, key),
                 (h.TRACE_ID, trace_id),
-                (h.TRACEPARENT, f"00-{trace_id}-{version.zfill(16)}-01"),
+                (h.TRACEPARENT, f"00-{trace_id}-{int(version):016x}-01"),
             ],
         )
 

@@ -20,6 +20,8 @@ from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.signals import Signal, send_signals
 
 _KIND = EnumEventKind.ERROR_DETECTED
+# Enough to see what failed; a record holds a megabyte at most.
+_MOST_MESSAGE = 8000
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -48,8 +50,6 @@ def tell(
     For those who note what was told, and tell the rest again: a broker that does not answer fails
     nobody. `what` names the log entries, `point` is the crash point.
     """
-    if not alarms:
-        return 0
     log = get_logger(__name__)
     for alarm in alarms:
         log.error(what, **alarm.context)
@@ -77,11 +77,17 @@ def signal_of(alarm: Alarm) -> Signal:
         payload=ErrorDetectedPayload(
             error_code=error_code(alarm.error),
             severity="error",
-            message=redact_value("message", alarm.message),
+            message=told(alarm.message),
             operation=alarm.operation,
             context=redact_value("context", dict(alarm.context)),
         ),
     )
+
+
+def told(message: str) -> str:
+    """What is told of an error's message: no secret, and no more of it than a record can hold."""
+    redacted: str = redact_value("message", message)
+    return redacted[:_MOST_MESSAGE]
 
 
 def error_code(error: str) -> str:

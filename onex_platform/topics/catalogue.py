@@ -17,6 +17,7 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
 from onex_platform.base.telemetry import hide_fields
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.domain.headers import field_name
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.disagreements import disagreements
 from onex_platform.topics.grammar import EnumTopicDialect, OnexName
@@ -218,7 +219,7 @@ def load_whole_catalogue() -> Catalogue:
     Whoever knows the topics logs no field that their schemas call personal.
     """
     whole = Catalogue.from_folder(project_folder("contracts"))
-    hide_fields(path.rpartition(".")[2] for topic in whole for path in topic.private_fields)
+    hide_fields(field_name(path) for topic in whole for path in topic.private_fields)
     return whole
 
 

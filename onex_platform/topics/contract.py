@@ -26,6 +26,9 @@ DEFAULT_PARTITIONS = 3
 SEGMENTS_PER_RETENTION = 6
 # Classes that watch others: what is personal in those must not be repeated here.
 TELEMETRY = frozenset({"met", "aud", "log"})
+LARGEST_RECORD = 32 * 1024 * 1024
+# What `rty` and `dlt` take beyond the source's largest record: headers that say how it failed.
+FAILURE_ROOM = 8 * 1024
 _ONE_BROKER = frozenset({"dev", "test"})
 
 
@@ -172,7 +175,7 @@ class TopicContract(Part):
     table: str | None = Field(None, pattern=r"^[a-z_]+(\.[a-z_]+)?$")
     replication: Replication = Replication()
     compaction: Compaction | None = None
-    max_message: ByteSize | None = Field(None, ge=1024 * 1024, le=32 * 1024 * 1024)
+    max_message: ByteSize | None = Field(None, ge=1024 * 1024, le=LARGEST_RECORD)
     legacy_of: str | None = None
     snapshot_of: str | None = Field(None, pattern=r"^[a-z]+(_[a-z]+)*$")
     # Fields by path whose schema has a level above none; the schema says it, not the contract.
@@ -189,7 +192,14 @@ class TopicContract(Part):
         """The level of each field that is personal data, by path."""
         return self._private_fields
 
-    @property
+    def __copy__(self) -> Self:
+        """Copies are made to be changed: what was derived from the fields is derived anew."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
+    @cached_property
     def publish_rules(self) -> PublishRules:
         """What is asked of whoever publishes to the topic."""
         return PublishRules(

@@ -14,13 +14,12 @@ import dagster as dg
 
 from onex_platform import wiring
 from onex_platform.base.settings import Settings
-from onex_platform.base.telemetry import redact_value
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import WorkflowFailedPayload, WorkflowPayload
-from onex_platform.topics.alarms import Alarm, error_code, signal_of
+from onex_platform.topics.alarms import Alarm, error_code, signal_of, told
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.contract import TopicContract
-from onex_platform.topics.signals import Signal, publish_signals
+from onex_platform.topics.signals import Published, Signal, publish_signals
 
 _GROUP = "topics"
 CHANGES_PER_TICK = 50
@@ -42,7 +41,7 @@ _LOOK_BACK = timedelta(hours=1)
 def build_definitions(catalogue: Catalogue) -> dg.Definitions:
     return dg.Definitions(
         assets=[_external_asset(contract) for contract in catalogue],
-        sensors=[_run_sensor(catalogue)],
+        sensors=[_run_sensor()],
     )
 
 
@@ -69,14 +68,16 @@ def _external_asset(contract: TopicContract) -> dg.AssetSpec:
     )
 
 
-def _run_sensor(catalogue: Catalogue) -> dg.SensorDefinition:
+def _run_sensor() -> dg.SensorDefinition:
     @dg.sensor(
         name="publish_runs",
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def publish_runs(
-        context: dg.SensorEvaluationContext, settings: dg.ResourceParam[Settings]
+        context: dg.SensorEvaluationContext,
+        settings: dg.ResourceParam[Settings],
+        published: dg.ResourceParam[Published],
     ) -> dg.SensorResult | dg.SkipReason:
         """Publish how runs begin and end, as events of workflows; a failure also as an error.
 
@@ -87,7 +88,8 @@ def _run_sensor(catalogue: Catalogue) -> dg.SensorDefinition:
         if not changes:
             return dg.SkipReason("No run has begun or ended.")
         signals = [signal for change in changes for signal in _signals(change)]
-        publish_signals(settings, catalogue, signals)
+        with published() as catalogue:
+            publish_signals(settings, catalogue, signals)
         return dg.SensorResult(cursor=str(changes[-1].storage_id))
 
     return publish_runs
@@ -135,7 +137,7 @@ def _signals(change: dg.EventLogRecord) -> Iterator[Signal]:
             workflow_id=entry.run_id,
             workflow_name=entry.job_name,
             error_code=error_code(alarm.error),
-            error_message=redact_value("message", alarm.message),
+            error_message=told(alarm.message),
         )
         if dagster_kind is dg.DagsterEventType.RUN_FAILURE:
             yield signal_of(alarm)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import cast
@@ -19,7 +17,8 @@ from onex_platform.topics.fields import explain
 from onex_platform.topics.lint.contract_rules import CONTRACT_RULES, NAME_RULES
 from onex_platform.topics.lint.rule import CONTRACT_FILE, EnumSeverity, Rule, Subject, Tree
 from onex_platform.topics.policy import Policy
-from onex_platform.topics.schemas.formats import SchemaError, read_schema
+from onex_platform.topics.schemas import Schema, SchemaError, read_schema
+from onex_platform.topics.schemas.annotated_fields import ANNOTATED
 
 
 def contract_files(root: Path) -> list[Path]:
@@ -49,18 +48,25 @@ def read_contract(path: Path, policy: Policy) -> TopicContract:
 def _private_fields(folder: Path) -> dict[str, PiiLevel]:
     """What the value's schema says of each field; few schemas say anything, and are then parsed."""
     for path in folder.glob("value.schema.*"):
-        if _ANNOTATED.search(path.read_text(encoding="utf-8", errors="replace")):
-            with suppress(SchemaError):  # a rule of its own tells of a broken schema
-                return {
-                    field.path: cast("PiiLevel", field.pii)
-                    for field in read_schema(path).fields()
-                    if field.pii in PII_LEVELS and field.pii != "none"
-                }
+        if ANNOTATED.search(path.read_text(encoding="utf-8", errors="replace")):
+            try:
+                return _levels(read_schema(path))
+            except SchemaError as error:
+                # Without it, fields that are meant to be encrypted would leave in clear.
+                raise _defect(path, str(error)) from None
     return {}
 
 
-# A level above none, as any of the three formats writes it.
-_ANNOTATED = re.compile(r"""\bpii"?\s*:\s*"?(low|high)""")
+def _levels(schema: Schema) -> dict[str, PiiLevel]:
+    """The private fields; one that several parts of the schema describe is as private as any of
+    them says."""
+    schema.parse()
+    levels: dict[str, PiiLevel] = {}
+    for field in schema.fields():
+        if field.pii in PII_LEVELS and field.pii != "none":
+            known = levels.get(field.path, "none")
+            levels[field.path] = max(known, cast("PiiLevel", field.pii), key=PII_LEVELS.index)
+    return levels
 
 
 def _broken(rule: Rule, subject: Subject) -> list[str]:

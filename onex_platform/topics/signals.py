@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -24,9 +24,17 @@ from onex_platform.base.telemetry import get_logger
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.payloads import BreakerStateChangedPayload, Payload
-from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
+from onex_platform.engines.kafka.clients import (
+    KafkaProducer,
+    KafkaRecord,
+    open_producer,
+    produce_all,
+)
 from onex_platform.records.wrapping import Wrapper
 from onex_platform.topics.catalogue import Catalogue, Outlet, with_marks
+
+# The catalogue with its topics moved as far as they are at this moment, and during the block.
+Published = Callable[[], AbstractContextManager[Catalogue]]
 
 _SOURCE = "onex-platform"
 _RECOVERED = "CLOSED"
@@ -106,22 +114,21 @@ def wrapped(
 
 
 def send_soon(settings: Settings, records: Iterable[KafkaRecord]) -> int:
-    """Send records and wait for the broker; how many it acknowledged.
-
-    A broker that does not answer costs a few seconds, whatever others grant it.
-    """
-    with open_producer(_impatient(settings)) as producer:
+    """Send records and wait for the broker, not for long; how many it acknowledged."""
+    with impatient_producer(settings) as producer:
         return produce_all(producer, records)
 
 
-def _impatient(settings: Settings) -> Settings:
+def impatient_producer(settings: Settings) -> AbstractContextManager[KafkaProducer]:
+    """A producer to which a broker that does not answer costs a few seconds, whatever others
+    grant it."""
     kafka = settings.kafka
     limits = {
         "connect_timeout_seconds": min(kafka.connect_timeout_seconds, _PATIENCE_SECONDS),
         "request_timeout_seconds": min(kafka.request_timeout_seconds, _PATIENCE_SECONDS),
         "delivery_timeout_seconds": min(kafka.delivery_timeout_seconds, _PATIENCE_SECONDS),
     }
-    return settings.model_copy(update={"kafka": kafka.model_copy(update=limits)})
+    return open_producer(settings.model_copy(update={"kafka": kafka.model_copy(update=limits)}))
 
 
 class SignalPublisher:
@@ -135,7 +142,7 @@ class SignalPublisher:
     def __init__(
         self,
         settings: Settings,
-        catalogue: Catalogue,
+        published: Published,
         *,
         most_waiting: int = _MOST_WAITING,
         retry_seconds: float = _RETRY_SECONDS,
@@ -143,7 +150,7 @@ class SignalPublisher:
         self.published = 0
         self.dropped = 0
         self._settings = settings
-        self._catalogue = catalogue
+        self._catalogue_now = published
         self._most = most_waiting
         self._retry_seconds = retry_seconds
         self._waiting: deque[Signal] = deque()
@@ -195,7 +202,8 @@ class SignalPublisher:
         while some := self._next():
             refused = 0
             try:
-                self.published += publish_signals(self._settings, self._catalogue, some)
+                with self._catalogue_now() as catalogue:
+                    self.published += publish_signals(self._settings, catalogue, some)
                 pause = self._retry_seconds
             except InfraError as error:
                 get_logger(__name__).warning("signals.not_published", error=error.message)
@@ -225,10 +233,10 @@ class SignalPublisher:
 
 @contextmanager
 def publishing_breakers(
-    settings: Settings, catalogue: Catalogue, *, retry_seconds: float = _RETRY_SECONDS
+    settings: Settings, published: Published, *, retry_seconds: float = _RETRY_SECONDS
 ) -> Iterator[SignalPublisher]:
     """Publish, during the block, every change of a circuit breaker of this process."""
-    publisher = SignalPublisher(settings, catalogue, retry_seconds=retry_seconds)
+    publisher = SignalPublisher(settings, published, retry_seconds=retry_seconds)
     try:
         with heard_by(publisher.hear):
             yield publisher

@@ -34,7 +34,7 @@ def test_whatever_is_folded_and_decided_can_be_stored(store: Store) -> None:
         batch_id, end = uuid4(), position_at(fed.until)
         fold, outcomes = fed.fold, fed.reference.outcomes
         with store.transaction() as cursor:
-            stage(cursor, batch_id, 0, *fed.entered)
+            stage(cursor, batch_id, 0, fed.entered.events, fed.entered.parked)
             staged = hand_over(
                 cursor,
                 batch_id,

@@ -13,12 +13,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from onex_platform.base.settings import address_variables
+from onex_platform.base.telemetry import REDACTED
+from onex_platform.cli import opening
 from onex_platform.cli.flow_commands import dlt
 from onex_platform.cli.main import cli
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.projections.fold.set_aside import marks
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
 from onex_platform_tests.support.broken_folds import (
     KEY,
     NODES,
@@ -105,6 +107,20 @@ def test_letters_are_listed_shown_and_exported(parked: PageArchive, tmp_path: Pa
     [line] = map(json.loads, (tmp_path / "letters").read_text().splitlines())
     assert base64.b64decode(line["value"]) == b"\x1b[31m{"
     assert line["headers"] == [["a", base64.b64encode(b"\xff").decode()]]
+
+
+def test_a_private_value_is_hidden_on_screens(
+    parked: PageArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = Catalogue(
+        contract.with_private_fields({"payload.node_type": "high"})
+        for contract in load_catalogue()
+        if contract.topic == TOPIC
+    )
+    monkeypatch.setattr(opening, "load_catalogue", lambda: private)
+    shown = json.loads(onex(parked, "show", f"{TOPIC}/0/1", "--json").stdout)
+    payload = json.loads(shown["value"])["payload"]
+    assert (payload["node_id"], payload["node_type"]) == ("node-1", REDACTED)
 
 
 def test_what_a_replay_comes_to_is_foreseen_and_happens_once(parked: PageArchive) -> None:

@@ -23,7 +23,7 @@ def onex(settings: Settings, *arguments: str) -> Result:
 
 
 def test_an_operator_sees_conditions_goes_on_and_back(store_settings: Settings) -> None:
-    create_topics(store_settings)
+    create_topics(store_settings, load_catalogue())
     listed = json.loads(onex(store_settings, "status", "--json").stdout)
     assert {move["source"] for move in listed} == load_catalogue().intents.keys()
     assert {move["phase"] for move in listed} == {"assess"}
@@ -45,7 +45,7 @@ def test_an_operator_sees_conditions_goes_on_and_back(store_settings: Settings) 
 
 
 def test_orders_that_make_no_sense_are_answered(store_settings: Settings) -> None:
-    create_topics(store_settings)
+    create_topics(store_settings, load_catalogue())
     for arguments, sentence in (
         (("status", "node.unknown"), "'node.unknown' moves nowhere"),
         (("advance", REQUESTS, "--force"), "needs a reason"),

@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import ExitStack
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,9 @@ from onex_platform.base.errors import ConfigurationError, InfraTimeoutError
 from onex_platform.base.settings import Settings
 from onex_platform.deadlines.scan import is_due, scan
 from onex_platform.deadlines.scan_state import flapping, holds, override_guard, overrides
-from onex_platform.domain.envelope import ModelEventEnvelope
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka.clients import end_positions, read_to_end
-from onex_platform.topics import alarms
-from onex_platform.topics.alarms import Alarm
+from onex_platform.engines.kafka.clients import end_positions, produce_all, read_to_end
+from onex_platform.topics import alarms, signals
 from onex_platform.topics.catalogue import load_catalogue
 from onex_platform_tests.support.events import TENANT, at
 from onex_platform_tests.support.stacks import halted_broker
@@ -230,12 +229,11 @@ def test_a_broker_that_leaves_before_the_alert_is_heard_does_not_keep_the_scan(
     piped.active(100, at(0))
     with ExitStack() as halted, monkeypatch.context() as patched:
 
-        def envelope_of(alarm: Alarm, tenant: str) -> ModelEventEnvelope:
+        def produce(*sent: Any) -> int:
             halted.enter_context(halted_broker(settings))  # the producer is open by now
-            return made(alarm, tenant)
+            return produce_all(*sent)
 
-        made = alarms.envelope_of
-        patched.setattr(alarms, "envelope_of", envelope_of)
+        patched.setattr(signals, "produce_all", produce)
         began = time.monotonic()
         account = piped.scan(NOW)
         assert (account.expired, account.held, account.alerts) == (15, 85, 0)

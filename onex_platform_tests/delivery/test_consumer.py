@@ -97,7 +97,7 @@ def _letters(settings: Settings, config: DeliveryConfig) -> list[Record]:
         record
         for parked in found
         if parked.dead
-        for record in read_letters(settings, config, parked.partition, parked.dead)
+        for record in read_letters(settings, config, parked.partition, parked.dead).records
     ]
 
 

@@ -31,7 +31,7 @@ def _die() -> None:
 
 @pytest.mark.parametrize(("when", "told"), [("before", 0), ("after", 1)])
 def test_a_stopped_lane_is_told_as_an_event(kafka_settings: Settings, when: str, told: int) -> None:
-    create_topics(kafka_settings)
+    create_topics(kafka_settings, load_catalogue())
     catalogue, config = load_catalogue(), new_config(kafka_settings)
     topic = catalogue.for_kind(EnumEventKind.ERROR_DETECTED).topic
     before = end_positions(kafka_settings, [topic])

@@ -7,57 +7,36 @@ import pytest
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
 from onex_platform.delivery.config import DeliveryConfig, Limits, broker_names
+from onex_platform.delivery.consumer import wait_seconds
 from onex_platform.delivery.entries import (
     Attempts,
     Entry,
     EnumEntry,
     EnumFailure,
-    Record,
     decode,
     encode,
 )
 from onex_platform.delivery.lane import Lane
-from onex_platform.delivery.work import Failure
 from onex_platform.topics.catalogue import load_whole_catalogue
 from onex_platform_tests.support.simulated_delivery import (
+    GROUP,
     PERMANENT,
     TIERS,
     TRANSIENT,
     Broker,
     Owner,
+    Poison,
     ask,
+    filled,
+    settled,
 )
 
 MINUTE, QUARTER, HOURS = TIERS
-GROUP = "group"
-
-
-class Poison:
-    """Fails for some keys until it is mended."""
-
-    def __init__(self, failures: dict[bytes, Failure]) -> None:
-        self.failures = failures
-
-    def __call__(self, record: Record, _now: int) -> Failure | None:
-        return self.failures.get(record.key or b"")
-
-
-def _filled(*keys: bytes) -> Broker:
-    broker = Broker()
-    for key in keys:
-        broker.produce(key)
-    return broker
-
-
-def _owner(broker: Broker, poison: Poison, claim: str = "first") -> Owner:
-    owner = Owner(broker, GROUP, poison, claim)
-    owner.settle()
-    return owner
 
 
 def test_attempts_come_at_the_tiers_to_the_millisecond() -> None:
-    broker = _filled(b"a")
-    owner, start = _owner(broker, Poison({b"a": TRANSIENT})), broker.now
+    broker = filled(b"a")
+    owner, start = settled(broker, Poison({b"a": TRANSIENT})), broker.now
     for wait in TIERS:
         broker.now += wait - 1
         owner.settle()
@@ -69,9 +48,9 @@ def test_attempts_come_at_the_tiers_to_the_millisecond() -> None:
 
 
 def test_a_wait_of_two_hours_holds_back_none_of_a_minute() -> None:
-    broker = _filled(b"slow")
+    broker = filled(b"slow")
     poison = Poison({b"slow": TRANSIENT, b"quick": TRANSIENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     for wait in (MINUTE, QUARTER):
         broker.now += wait
         owner.settle()
@@ -85,8 +64,8 @@ def test_a_wait_of_two_hours_holds_back_none_of_a_minute() -> None:
 
 
 def test_a_permanent_failure_skips_the_tiers_and_followers_become_letters_too() -> None:
-    broker = _filled(b"a", b"a", b"b")
-    owner = _owner(broker, Poison({b"a": PERMANENT}))
+    broker = filled(b"a", b"a", b"b")
+    owner = settled(broker, Poison({b"a": PERMANENT}))
     broker.produce(b"a")
     owner.settle()
     assert [offset for _, offset in owner.attempts] == [0, 2]
@@ -95,8 +74,8 @@ def test_a_permanent_failure_skips_the_tiers_and_followers_become_letters_too() 
 
 
 def test_a_letter_is_the_original_record_with_the_failure_behind_its_headers() -> None:
-    broker = _filled(b"a")
-    _owner(broker, Poison({b"a": PERMANENT}))
+    broker = filled(b"a")
+    settled(broker, Poison({b"a": PERMANENT}))
     [(key, value, headers, _)] = broker.letters
     found = decode(key, value, headers, GROUP)
     assert found is not None
@@ -113,7 +92,7 @@ def test_a_letter_is_the_original_record_with_the_failure_behind_its_headers() -
 def test_a_due_time_of_nonsense_is_now_and_one_far_ahead_is_capped(
     next_at: bytes, due_in: int
 ) -> None:
-    broker = _filled(b"a")
+    broker = filled(b"a")
     entry = Entry(
         EnumEntry.WAIT,
         b"a",
@@ -134,9 +113,9 @@ def test_a_due_time_of_nonsense_is_now_and_one_far_ahead_is_capped(
 
 
 def test_when_dlt_refuses_its_key_stops_is_told_once_and_the_others_go_on() -> None:
-    broker = _filled(b"a", b"b")
+    broker = filled(b"a", b"b")
     broker.takes_letters = False
-    owner = _owner(broker, Poison({b"a": PERMANENT}))
+    owner = settled(broker, Poison({b"a": PERMANENT}))
     broker.produce(b"b")
     for _ in range(3):
         broker.now += 10_000
@@ -150,8 +129,8 @@ def test_when_dlt_refuses_its_key_stops_is_told_once_and_the_others_go_on() -> N
 
 
 def test_when_rty_refuses_nothing_is_handled_nor_committed_until_it_takes_entries() -> None:
-    broker = _filled(b"a", b"b")
-    owner = _owner(broker, Poison({}))
+    broker = filled(b"a", b"b")
+    owner = settled(broker, Poison({}))
     before = broker.committed[GROUP]
     broker.produce(b"a")
     broker.produce(b"b")
@@ -166,7 +145,7 @@ def test_when_rty_refuses_nothing_is_handled_nor_committed_until_it_takes_entrie
 
 
 def test_too_many_waiting_records_pause_the_source_and_are_told() -> None:
-    lane = Owner(_filled(), GROUP, Poison({}), "claim")
+    lane = Owner(filled(), GROUP, Poison({}), "claim")
     lane.lane = Lane(Limits(TIERS, waiting_records=2), "claim")
     lane.settle()
     for offset, key in enumerate((b"a", b"b")):
@@ -177,9 +156,9 @@ def test_too_many_waiting_records_pause_the_source_and_are_told() -> None:
 
 
 def test_a_replay_handles_the_letters_before_later_records_and_a_second_does_nothing() -> None:
-    broker = _filled(b"a", b"a")
+    broker = filled(b"a", b"a")
     poison = Poison({b"a": PERMANENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     broker.produce(b"a")
     poison.failures.clear()
     ask(owner, b"a")
@@ -193,14 +172,14 @@ def test_a_replay_handles_the_letters_before_later_records_and_a_second_does_not
     tried = len(owner.attempts)
     broker.store(broker.retry, again, GROUP)
     owner.settle()
-    _owner(broker, poison, "second")
+    settled(broker, poison, "second")
     assert (len(owner.attempts), len(broker.letters)) == (tried, 3)
 
 
 def test_a_released_key_goes_on_without_its_letters() -> None:
-    broker = _filled(b"a", b"a")
+    broker = filled(b"a", b"a")
     poison = Poison({b"a": PERMANENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     poison.failures.clear()
     ask(owner, b"a", EnumEntry.RELEASE)
     owner.settle()
@@ -209,10 +188,33 @@ def test_a_released_key_goes_on_without_its_letters() -> None:
     assert broker.handled[GROUP] == {b"a": [2]}
 
 
+def test_nothing_is_due_while_nothing_may_be_done() -> None:
+    broker = filled(b"a")
+    poison = Poison({b"a": TRANSIENT})
+    owner = settled(broker, poison)
+    due = broker.now + MINUTE
+    assert owner.lane.next_due() == due
+    successor = Owner(broker, GROUP, poison, "second")
+    assert successor.lane.next_due() is None
+    successor.settle()
+    assert successor.lane.next_due() == due
+    successor.lane.failed(b"b", broker.source[0], TRANSIENT, broker.now)
+    successor.refuse()
+    assert successor.lane.next_due() is None
+
+
+def test_a_consumer_waits_for_records_until_it_may_do_something() -> None:
+    assert wait_seconds(0.2, [], 0, 1000) == 0.2
+    assert wait_seconds(0.2, [None, 1100, 5000], 0, 1000) == 0.1
+    assert wait_seconds(0.2, [0, 900], 0, 1000) == 0.0
+    assert wait_seconds(0.2, [0, 900], 6000, 1000) == 0.2
+    assert wait_seconds(0.2, [0, 900], 1050, 1000) == 0.05
+
+
 def test_a_request_outlives_an_owner_that_is_killed_with_the_letters_under_way() -> None:
-    broker = _filled(b"a", b"a", b"a")
+    broker = filled(b"a", b"a", b"a")
     poison = Poison({b"a": PERMANENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     ask(owner, b"a")
     owner.read(10)
     owner.work()
@@ -220,15 +222,15 @@ def test_a_request_outlives_an_owner_that_is_killed_with_the_letters_under_way()
     owner.read(10)
     owner.commit()
     poison.failures.clear()
-    successor = _owner(broker, poison, "second")
+    successor = settled(broker, poison, "second")
     assert broker.handled[GROUP] == {b"a": [0, 1, 2]}
     assert successor.lane.keys == {}
 
 
 def test_a_request_outlives_a_burial_that_was_under_way() -> None:
-    broker = _filled(b"a")
+    broker = filled(b"a")
     poison = Poison({b"a": PERMANENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     broker.produce(b"a")
     owner.take(1)
     owner.land(1)
@@ -239,36 +241,36 @@ def test_a_request_outlives_a_burial_that_was_under_way() -> None:
     owner.read(2)
     owner.commit()
     poison.failures.clear()
-    _owner(broker, poison, "second")
+    settled(broker, poison, "second")
     assert broker.handled[GROUP] == {b"a": [0, 1]}
 
 
 def test_a_record_that_was_handled_counts_until_that_is_read_back() -> None:
-    broker = _filled(b"a", b"a")
+    broker = filled(b"a", b"a")
     poison = Poison({b"a": TRANSIENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     poison.failures.clear()
     broker.now += MINUTE
     owner.work()
     owner.commit()
     assert broker.handled[GROUP] == {b"a": [0, 1]}
-    _owner(broker, poison, "second")
+    settled(broker, poison, "second")
     assert broker.handled[GROUP] == {b"a": [0, 1, 0, 1]}
 
 
 def test_records_that_an_earlier_owner_wrote_are_not_written_twice() -> None:
-    broker = _filled(b"a", b"a")
+    broker = filled(b"a", b"a")
     poison = Poison({b"a": TRANSIENT})
-    _owner(broker, poison)
+    settled(broker, poison)
     broker.committed[GROUP] = (0, 0)
-    owner = _owner(broker, poison, "second")
+    owner = settled(broker, poison, "second")
     assert owner.lane.waiting == 2
 
 
 def test_what_lies_far_behind_is_carried_so_that_rty_may_delete_the_rest() -> None:
-    broker = _filled(b"dead", b"slow")
+    broker = filled(b"dead", b"slow")
     poison = Poison({b"dead": PERMANENT, b"slow": TRANSIENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     for _ in range(20):
         poison.failures[b"x"] = TRANSIENT
         broker.produce(b"x")
@@ -280,14 +282,14 @@ def test_what_lies_far_behind_is_carried_so_that_rty_may_delete_the_rest() -> No
     assert source == 22
     assert retry > 10
     broker.retry[:retry] = [(None, None, [], 0)] * retry
-    successor = _owner(broker, poison, "second")
+    successor = settled(broker, poison, "second")
     assert successor.lane.keys[b"dead"].dead is not None
     assert successor.lane.keys[b"slow"].queue
 
 
 def test_a_lane_whose_rty_was_made_anew_stops_and_says_what_is_lost() -> None:
-    broker = _filled(b"slow")
-    owner = _owner(broker, Poison({b"slow": TRANSIENT}))
+    broker = filled(b"slow")
+    owner = settled(broker, Poison({b"slow": TRANSIENT}))
     owner.seek_retry(0)
     owner.read(1)
     assert (owner.lane.deposed, owner.lane.commits()) == (True, None)
@@ -295,8 +297,8 @@ def test_a_lane_whose_rty_was_made_anew_stops_and_says_what_is_lost() -> None:
 
 
 def test_entries_behind_a_refused_one_count_only_when_they_are_written_again() -> None:
-    broker = _filled()
-    owner = _owner(broker, Poison({b"a": TRANSIENT}))
+    broker = filled()
+    owner = settled(broker, Poison({b"a": TRANSIENT}))
     for _ in range(2):
         broker.produce(b"a")
     owner.take(2)
@@ -310,8 +312,8 @@ def test_entries_behind_a_refused_one_count_only_when_they_are_written_again() -
 
 
 def test_no_batch_follows_one_that_is_not_read_back() -> None:
-    broker = _filled()
-    owner = _owner(broker, Poison({b"a": TRANSIENT}))
+    broker = filled()
+    owner = settled(broker, Poison({b"a": TRANSIENT}))
     broker.produce(b"a")
     owner.take(1)
     owner.land(0)
@@ -319,14 +321,14 @@ def test_no_batch_follows_one_that_is_not_read_back() -> None:
     owner.take(1)
     owner.refuse_first()
     owner.land(10)
-    _owner(broker, Poison({}), "second")
+    settled(broker, Poison({}), "second")
     assert broker.handled[GROUP] == {b"a": [0, 1]}
 
 
 def test_a_successor_begins_with_a_whole_batch() -> None:
-    broker = _filled(b"x")
+    broker = filled(b"x")
     poison = Poison({b"x": TRANSIENT, b"a": TRANSIENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     del poison.failures[b"x"]
     broker.now += MINUTE
     owner.work()
@@ -342,7 +344,7 @@ def test_a_successor_begins_with_a_whole_batch() -> None:
     owner.land(1)
     poison.failures.clear()
     broker.now += MINUTE
-    _owner(broker, poison, "second")
+    settled(broker, poison, "second")
     assert broker.handled[GROUP] == {b"x": [0], b"a": [1, 2]}
 
 
@@ -351,7 +353,7 @@ def test_records_without_a_key_wait_each_for_itself() -> None:
     broker.produce(None)
     broker.produce(None)
     poison = Poison({b"": TRANSIENT})
-    owner = _owner(broker, poison)
+    owner = settled(broker, poison)
     assert owner.lane.waiting == 2
     assert [state.queue[0].entry.offset for state in owner.lane.keys.values()] == [0, 1]
 

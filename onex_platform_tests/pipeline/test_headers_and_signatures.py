@@ -13,8 +13,11 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain import headers as h
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord
-from onex_platform.ingest.archive import open_archive
+from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.header_counts import header_counts
+from onex_platform.ingest.letters.letter_replay import EnumReplayVerdict as Verdict
+from onex_platform.ingest.letters.letter_replay import replay
+from onex_platform.ingest.letters.parked_letters import LetterFilter
 from onex_platform.records.key_folder import KeyFolder
 from onex_platform.records.signing import Signer
 from onex_platform.topics.catalogue import Catalogue, load_catalogue
@@ -79,7 +82,7 @@ def test_every_record_is_taken_counted_or_parked(
         with_headers(sent(Kind.NODE_ACK, "c"), actor="others", scope="s"),
     ]
     send(settings, records)
-    with open_archive(settings, catalogue=strict_catalogue()) as archive:
+    with open_archive(settings, strict_catalogue()) as archive:
         account = drained(spark, archive)
         assert account.read == len(records) == account.archived + account.parked
         with archive.database.transaction() as cursor:
@@ -93,6 +96,7 @@ def test_every_record_is_taken_counted_or_parked(
                 for row in header_counts(cursor, archive.domain, today)
             }
         require_live_equals_replay(archive)
+        assert judged(archive) == {Verdict.UNREADABLE: 8}
     assert parked == {
         (JOINS, "bad_headers"): 2,
         (BEATS, "unsigned"): 1,
@@ -104,3 +108,15 @@ def test_every_record_is_taken_counted_or_parked(
         (ACKS, "key_is_not_the_field"): 1,
         (ACKS, "actor_is_not_source"): 1,
     }
+    # A release that asks for less takes what was parked, of one event id the first.
+    with open_archive(settings, load_catalogue()) as archive:
+        assert judged(archive) == {Verdict.ENTERS: 3, Verdict.DUPLICATE: 5}
+        assert drained(spark, archive).archived >= 3
+        assert not judged(archive)
+        require_live_equals_replay(archive)
+
+
+def judged(archive: PageArchive) -> Counter[Verdict]:
+    """Replay everything that is parked."""
+    letters = replay(archive.platform, LetterFilter(), datetime.now(UTC), by="ada")
+    return Counter(letter.verdict for letter in letters)

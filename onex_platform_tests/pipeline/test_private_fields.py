@@ -15,12 +15,13 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain import headers as h
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord, end_positions, read_to_end
-from onex_platform.ingest.archive import PageArchive, open_archive
+from onex_platform.ingest.archive import PageArchive
 from onex_platform.records.key_folder import KeyFolder
 from onex_platform.records.privacy import FieldCipher
 from onex_platform.records.wrapping import Wrapper
 from onex_platform.snapshots.publish.relay import open_relay
 from onex_platform.topics.catalogue import load_catalogue
+from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import (
     log_of,

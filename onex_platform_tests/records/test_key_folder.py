@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from onex_platform.records.key_folder import (
     KeyFolder,
     KeyInfo,
 )
+from onex_platform.records.privacy import FieldCipher
 from onex_platform_tests.support.key_folders import filled, with_keys
 
 _DO = """
@@ -168,3 +170,30 @@ def test_a_destruction_that_is_killed_is_over_for_readers_and_can_be_ended(
         KeyFolder(settings).read(TENANTS, "acme")
     assert KeyFolder(settings).destroy("acme").keys == before.keys
     assert not (tmp_path / "keys" / TENANTS / "acme.json").exists()
+
+
+@pytest.mark.parametrize(
+    "next_step",
+    [
+        lambda keys: list(keys.list()),
+        lambda keys: keys.make(TENANTS, "other"),
+        lambda keys: keys.destroy("acme"),
+    ],
+    ids=["list", "make", "destroy"],
+)
+def test_a_destruction_that_is_killed_ends_the_key_at_once_and_its_file_with_the_next_command(
+    tmp_path: Path, next_step: Callable[[KeyFolder], object]
+) -> None:
+    settings = with_keys(tmp_path)
+    filled(settings, tenants=("acme",))
+    running = FieldCipher(KeyFolder(settings))
+    event = {"event_id": "e-1", "email": "ada@example.org"}
+    sealed = running.protected(event, {"email": "high"}, "topic", "acme")
+    _killed("before:keys.destroy", tmp_path, "destroy", "acme")
+    path = tmp_path / "keys" / TENANTS / "acme.json"
+    assert path.exists()
+    document, [reason] = running.revealed(sealed)
+    assert document == sealed
+    assert "was destroyed" in reason
+    next_step(KeyFolder(settings))
+    assert not path.exists()

@@ -8,8 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from onex_platform.base.errors import MissingTenantKeyError
 from onex_platform.base.settings import Settings
 from onex_platform.domain import headers as h
+from onex_platform.records.key_folder import KeyFolder
 from onex_platform.records.signing import trusted_signers
 from onex_platform.records.wrapping import Wrapper
 from onex_platform_tests.support.key_folders import filled, with_keys
@@ -93,3 +95,21 @@ def test_high_fields_leave_sealed_and_telemetry_without_them(tmp_path: Path) -> 
     watched = h.PublishRules("topic", {"payload.email": "high"}, telemetry=True)
     told = json.loads(str(Wrapper(Settings()).wrap(watched, "key", ENVELOPE).value))
     assert told["payload"] == {"email": "***", "size": 3}
+
+
+def test_after_its_key_a_tenant_publishes_without_its_private_values(tmp_path: Path) -> None:
+    settings = with_keys(tmp_path)
+    filled(settings, tenants=("acme",))
+    rules, wrapper = h.PublishRules("topic", {"payload.email": "high"}), Wrapper(settings)
+    assert "sealed:" in str(wrapper.wrap(rules, "key", ENVELOPE).value)
+    KeyFolder(settings).destroy("acme")
+    told = json.loads(str(wrapper.wrap(rules, "key", ENVELOPE).value))
+    assert told == EVENT | {"payload": {"email": "***", "size": 3}}
+
+
+def test_a_tenant_without_a_key_is_named_with_the_way_out(tmp_path: Path) -> None:
+    settings = with_keys(tmp_path)
+    filled(settings)
+    rules = h.PublishRules("topic", {"payload.email": "high"})
+    with pytest.raises(MissingTenantKeyError, match=r"'acme' .*`onex keys make --tenant acme`"):
+        Wrapper(settings).wrap(rules, "key", ENVELOPE)

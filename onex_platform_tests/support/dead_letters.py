@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onex_platform.domain import intake
+from onex_platform.domain import headers, intake
 from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import IntakeRules, Parked, RawRecord
@@ -24,6 +24,13 @@ Kind = EnumEventKind
 Reason = EnumParkReason
 LEDGER_BEGINS = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_BYTES = 4096
+# What is parked for its headers is so by a contract that asks for them.
+OF_VALUES = frozenset(Reason) - {
+    Reason.BAD_HEADERS,
+    Reason.UNSIGNED,
+    Reason.BAD_SIGNATURE,
+    Reason.UNKNOWN_KEY,
+}
 
 
 def healthy(reason: EnumParkReason) -> KafkaRecord:
@@ -50,7 +57,7 @@ def broken(reason: EnumParkReason, record: KafkaRecord) -> KafkaRecord:
     if reason is Reason.NOT_JSON:
         return record._replace(value=b"\xff{")
     if reason is Reason.BAD_TENANT:
-        return record._replace(headers=[(intake.TENANT_HEADER, b"no tenant!")])
+        return record._replace(headers=[(headers.TENANT, b"no tenant!")])
     return record._replace(value=json.dumps(envelope | changes[reason]).encode())
 
 

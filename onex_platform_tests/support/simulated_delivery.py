@@ -23,10 +23,11 @@ from onex_platform.delivery.entries import (
     key_of,
 )
 from onex_platform.delivery.lane import Lane
-from onex_platform.delivery.letters import request_of
-from onex_platform.delivery.work import Attempt, Bury, Failure, Revive
+from onex_platform.delivery.letters import letters_of, request_of
+from onex_platform.delivery.work import Attempt, Bury, Failure, Letters, Revive
 
 TIERS = (60_000, 900_000, 7_200_000)
+GROUP = "group"
 Stored = tuple[bytes | None, bytes | None, Headers, int]
 
 # Of a record and the time: None if it is handled, else why not.
@@ -44,6 +45,7 @@ class Broker:
     claims: dict[str, str] = field(default_factory=dict)  # the last one of each group
     now: int = 1_700_000_000_000
     takes_letters: bool = True
+    letters_deleted: int = 0  # from the beginning, by retention
     # Per group and key, in the order of time; not what an owner does whose claim is superseded.
     handled: dict[str, dict[Key, list[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -140,7 +142,7 @@ class Owner:
                 case Bury(key):
                     self.lane.not_buried(key, "it is away", now)
                 case Revive(key, dead):
-                    self.lane.revive(key, self._letters(key, dead), now)
+                    self.lane.revive(key, self._letters(dead), now)
         self.lane.tend(now)
 
     def commit(self) -> None:
@@ -167,13 +169,10 @@ class Owner:
             self.broker.handled[self.group][key_of(record.key, record.offset)].append(record.offset)
         return failure
 
-    def _letters(self, key: Key, dead: Entry) -> list[Record]:
-        found = {}
-        for stored in self.broker.letters[dead.letter :]:
-            entry = decode(*stored[:3], self.group)
-            if entry and entry.key == key and entry.record and entry.offset >= dead.since:
-                found[entry.offset] = entry.record
-        return [found[offset] for offset in sorted(found)]
+    def _letters(self, dead: Entry) -> Letters:
+        begin = max(dead.letter, self.broker.letters_deleted)
+        stored = enumerate(self.broker.letters[begin:], begin)
+        return letters_of(dead, ((place, decode(*one[:3], self.group)) for place, one in stored))
 
 
 def ask(owner: Owner, key: Key, kind: EnumEntry = EnumEntry.REPLAY) -> Entry:
@@ -187,3 +186,28 @@ def ask(owner: Owner, key: Key, kind: EnumEntry = EnumEntry.REPLAY) -> Entry:
 
 TRANSIENT = Failure(EnumFailure.TRANSIENT, "not now")
 PERMANENT = Failure(EnumFailure.PERMANENT, "never")
+
+
+class Poison:
+    """Fails for some keys until it is mended."""
+
+    def __init__(self, failures: dict[bytes, Failure]) -> None:
+        self.failures = failures
+
+    def __call__(self, record: Record, _now: int) -> Failure | None:
+        return self.failures.get(record.key or b"")
+
+
+def filled(*keys: bytes) -> Broker:
+    """A source with a record of each key."""
+    broker = Broker()
+    for key in keys:
+        broker.produce(key)
+    return broker
+
+
+def settled(broker: Broker, poison: Poison, claim: str = "first") -> Owner:
+    """An owner that has done what it can."""
+    owner = Owner(broker, GROUP, poison, claim)
+    owner.settle()
+    return owner

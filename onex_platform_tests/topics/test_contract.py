@@ -34,6 +34,16 @@ def _refusal(folder: Path, fields: dict[str, Any]) -> ConfigurationError:
     return refused.value
 
 
+def test_a_changed_copy_keeps_nothing_that_was_derived() -> None:
+    contract = event()
+    assert contract.publish_rules is contract.publish_rules  # made once
+    changed = contract.model_copy(update={"topic": "onex.node.heartbeat.published.v2"})
+    assert changed.publish_rules.topic == str(changed.name) == changed.topic
+    private = contract.with_private_fields({"payload.node_id": "low"})
+    assert private.publish_rules.private_fields == {"payload.node_id": "low"}
+    assert contract.publish_rules.private_fields == {}
+
+
 def test_an_event_topic_s_settings_in_kafka_s_names() -> None:
     assert event(retention="P7D").kafka_config("prod") == {
         "cleanup.policy": "delete",
@@ -195,6 +205,26 @@ def test_several_defects_are_told_at_once(tmp_path: Path) -> None:
 def test_a_contract_stands_where_its_name_leads(tmp_path: Path) -> None:
     told = _refusal(tmp_path, EVENT_FIELDS).message
     assert "its folder is node/evt/heartbeat-published/v1" in told
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"properties": {"email": {"pii": "high"}}',
+        '{"type": 7, "properties": {"email": {"pii": "high"}}}',
+        '{"properties": {"email": {"pii": "high"}, "other": {"$ref": "#/nowhere"}}}',
+    ],
+)
+def test_private_fields_that_can_t_be_read_stop_the_contract(tmp_path: Path, schema: str) -> None:
+    folder = tmp_path / "node" / "evt" / "heartbeat-published" / "v1"
+    folder.mkdir(parents=True)
+    path = folder / "contract.yaml"
+    path.write_text(yaml.safe_dump(EVENT_FIELDS), encoding="utf-8")
+    (folder / "value.schema.json").write_text('{"properties": {"a": {"pii": "high"}}}')
+    assert read_contract(path, load_policy()).private_fields == {"a": "high"}
+    (folder / "value.schema.json").write_text(schema)
+    with pytest.raises(ConfigurationError, match=r"heartbeat-published/v1/value\.schema\.json"):
+        read_contract(path, load_policy())
 
 
 @pytest.mark.parametrize("text", ["topic: [", "", "- just\n- a list\n", "topic: \x00"])

@@ -11,12 +11,18 @@ import pytest
 
 from onex_platform.base import faults
 from onex_platform.base.settings import Settings
+from onex_platform.definitions import build_definitions
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, read_to_end
+from onex_platform.engines.postgres.database import open_database
 from onex_platform.governance.provision import create_topics
+from onex_platform.migration.phase_table import begin_change, end_change, phases_alone
 from onex_platform.topics import defs as topic_defs
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
+from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
+from onex_platform_tests.support.contracts import with_own_topics
 from onex_platform_tests.support.graph import Graph
+from onex_platform_tests.support.moving_topics import intent
 
 pytestmark = pytest.mark.servers
 
@@ -83,6 +89,37 @@ def test_a_run_is_a_workflow_that_began_and_ended(graph: Graph) -> None:
         run: payload["error_code"] for (run, _), payload in ends.items() if "error_code" in payload
     }
     assert codes == {failed.run_id: "CONNECTION_ERROR", cancelled.run_id: "RUN_CANCELED"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "counts"), [(Phase.ASSESS, [1, 0]), (Phase.DUAL, [1, 1]), (Phase.FREEZE, [0, 1])]
+)
+def test_runs_are_told_where_the_move_of_their_topic_has_come_to(
+    graph: Graph, phase: Phase, counts: list[int]
+) -> None:
+    @dg.op
+    def refuse() -> None:
+        raise ConnectionError("no" * 1_000_000)  # more than a record holds
+
+    @dg.job
+    def fails() -> None:
+        refuse()
+
+    own = with_own_topics(load_catalogue(), Kind.WORKFLOW_FAILED)
+    source = own.for_kind(Kind.WORKFLOW_FAILED)
+    target = source.model_copy(update={"topic": f"{source.topic}1"})
+    create_topics(graph.settings, Catalogue([source, target]))
+    moving = Catalogue([*own, target], {source.topic: intent(target.topic)})
+    graph.definitions = build_definitions(settings=graph.settings, catalogue=moving)
+    with open_database(graph.settings) as database, phases_alone(database) as cursor:
+        begin_change(
+            cursor, source.topic, target.topic, (Phase.ASSESS, phase), by="tests", reason=None
+        )
+        end_change(cursor, source.topic, phase)
+    fails.execute_in_process(instance=graph.instance, raise_on_error=False)
+    assert graph.tick("publish_runs").cursor is not None
+    found = [list(read_to_end(graph.settings, [c.topic])) for c in (source, target)]
+    assert [len(messages) for messages in found] == counts
 
 
 def test_changes_of_runs_are_told_in_their_order_however_many_there_are(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.governance.provision import create_topics
 from onex_platform.stack.processes import wait_until
 from onex_platform.topics import signals
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
 from onex_platform.topics.schemas import read_schema
 from onex_platform.topics.signals import Signal, SignalPublisher, publishing_breakers
 from onex_platform_tests.support.events import TENANT, at, number_id
@@ -45,6 +46,10 @@ PAYLOADS: dict[EnumEventKind, tuple[str, Payload]] = {
         WorkflowFailedPayload(workflow_id="run", error_code="NO", error_message="not today"),
     ),
 }
+
+
+def unmoved() -> nullcontext[Catalogue]:
+    return nullcontext(CATALOGUE)
 
 
 def signal(number: int = 0, kind: EnumEventKind = Kind.BREAKER_STATE_CHANGED) -> Signal:
@@ -73,11 +78,13 @@ class Broker:
 
     def __init__(self, failures: list[Exception]) -> None:
         self.taken: list[UUID] = []
+        self.catalogues: list[Any] = []
         self.failures = failures
         self.is_open = threading.Event()
 
     def __call__(self, settings: Settings, catalogue: Any, some: list[Signal]) -> int:
         self.is_open.wait()
+        self.catalogues.append(catalogue)
         if self.failures:
             raise self.failures.pop()
         self.taken += [item.event_id for item in some]
@@ -98,7 +105,7 @@ def test_whoever_tells_waits_for_nobody_and_what_does_not_fit_is_counted(
     broker: Callable[..., Broker],
 ) -> None:
     stuck = broker()
-    publisher = SignalPublisher(Settings(), CATALOGUE, most_waiting=10)
+    publisher = SignalPublisher(Settings(), unmoved, most_waiting=10)
     told = [publisher.publish(signal(number)) for number in range(15)]  # the broker takes nothing
     assert told == [True] * 10 + [False] * 5
     stuck.is_open.set()
@@ -117,7 +124,7 @@ def test_every_signal_is_sent_once_and_in_order_whatever_fails_meanwhile(
         flaky = Broker([InfraTimeoutError("asleep") for _ in failures])
         patch.setattr(signals, "publish_signals", flaky)
         flaky.is_open.set()
-        publisher = SignalPublisher(Settings(), CATALOGUE, retry_seconds=0)
+        publisher = SignalPublisher(Settings(), unmoved, retry_seconds=0)
         for number in range(count):
             publisher.publish(signal(number))
         assert wait_until(lambda: len(flaky.taken) == count, 10)
@@ -129,7 +136,7 @@ def test_every_signal_is_sent_once_and_in_order_whatever_fails_meanwhile(
 def test_what_no_attempt_can_send_does_not_hold_up_the_rest(broker: Callable[..., Broker]) -> None:
     picky = broker(LookupError("no such topic"))
     picky.is_open.set()
-    publisher = SignalPublisher(Settings(), CATALOGUE)
+    publisher = SignalPublisher(Settings(), unmoved)
     publisher.publish(signal(1))
     assert wait_until(lambda: publisher.dropped == 1, 10)
     publisher.publish(signal(2))
@@ -137,12 +144,31 @@ def test_what_no_attempt_can_send_does_not_hold_up_the_rest(broker: Callable[...
     assert picky.taken == [number_id(2)]
 
 
+def test_every_attempt_asks_anew_how_far_topics_have_moved(broker: Callable[..., Broker]) -> None:
+    moving = broker(InfraTimeoutError("asleep"))
+    moving.is_open.set()
+    moves = iter(CATALOGUE.at({}) for _ in range(3))
+    asked = list[Catalogue]()
+
+    def published() -> nullcontext[Catalogue]:
+        asked.append(next(moves))
+        return nullcontext(asked[-1])
+
+    publisher = SignalPublisher(Settings(), published, retry_seconds=0)
+    publisher.publish(signal(1))
+    assert wait_until(lambda: publisher.published == 1, 10)
+    publisher.publish(signal(2))
+    publisher.close()
+    assert moving.catalogues == asked
+    assert len(asked) == 3
+
+
 def test_an_end_without_a_broker_drops_what_waits_and_says_so(
     broker: Callable[..., Broker],
 ) -> None:
     absent = broker(*[InfraConnectionError("away") for _ in range(1000)])
     absent.is_open.set()
-    publisher = SignalPublisher(Settings(), CATALOGUE)
+    publisher = SignalPublisher(Settings(), unmoved)
     publisher.publish(signal(1))
     publisher.close()
     assert (publisher.published, publisher.dropped) == (0, 1)
@@ -163,7 +189,7 @@ def test_attempts_to_tell_of_an_outage_are_no_news_but_its_end_is(
         return len(some)
 
     monkeypatch.setattr(signals, "publish_signals", send)
-    with publishing_breakers(Settings(), CATALOGUE, retry_seconds=0.02) as publisher:
+    with publishing_breakers(Settings(), unmoved, retry_seconds=0.02) as publisher:
         with pytest.raises(InfraConnectionError), kafka.guard():
             raise InfraConnectionError("away")  # somebody else's call
         assert wait_until(lambda: publisher.published == 2, 10)
@@ -189,7 +215,7 @@ def test_a_breaker_that_opens_is_heard_of_in_its_topic(kafka_settings: Settings)
     create_topics(kafka_settings, CATALOGUE)
     before = end_positions(kafka_settings, [BREAKERS])
     breaker = CircuitBreaker("postgres", BreakerSettings(failure_threshold=2))
-    with publishing_breakers(kafka_settings, CATALOGUE) as publisher:
+    with publishing_breakers(kafka_settings, unmoved) as publisher:
         for _ in range(2):
             with pytest.raises(InfraTimeoutError), breaker.guard():
                 raise InfraTimeoutError("slow")

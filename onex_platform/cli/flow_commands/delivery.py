@@ -14,6 +14,7 @@ import click
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings, load_settings
+from onex_platform.cli.flow_commands.shown_values import shown
 from onex_platform.delivery.config import DeliveryConfig, broker_names
 from onex_platform.delivery.entries import EnumEntry
 from onex_platform.delivery.letters import (
@@ -77,27 +78,36 @@ def list_command(topic: str, group: str, as_json: bool) -> None:
 def preview_command(
     keys: tuple[str, ...], is_all: bool, topic: str, group: str, as_json: bool
 ) -> None:
-    """Show the letters that a replay would hand to the handler, in their order."""
+    """Show the letters that a replay would hand to the handler, in their order.
+
+    Fields that the topic's schema calls highly private are hidden.
+    """
     settings, config = _meant(topic, group)
-    shown: list[dict[str, Any]] = []
+    levels = load_whole_catalogue()[topic].private_fields
+    letters: list[dict[str, Any]] = []
     for parked in _chosen(_parked(settings, config), keys, is_all):
         assert parked.dead is not None  # noqa: S101
-        shown += (
+        found = read_letters(settings, config, parked.partition, parked.dead)
+        if not found.is_whole:
+            gone = f"Letters of key {parked.name!r} are gone: it can be released, not replayed."
+            click.echo(gone, err=True)
+            continue
+        letters += (
             {
                 "key": parked.name,
                 "partition": record.partition,
                 "offset": record.offset,
                 "bytes": len(record.value or b""),
-                "value": (record.value or b"")[:_SHOWN_BYTES].decode("utf-8", "backslashreplace"),
+                "value": _beginning(shown(record.value, levels)),
             }
-            for record in read_letters(settings, config, parked.partition, parked.dead)
+            for record in found.records
         )
     if as_json:
-        _echo_json(shown)
+        _echo_json(letters)
         return
-    for letter in shown:
+    for letter in letters:
         click.echo("  ".join(f"{name}={value}" for name, value in letter.items()))
-    click.echo(f"{len(shown)} letters would be handled again.")
+    click.echo(f"{len(letters)} letters would be handled again.")
 
 
 @command.command("replay")
@@ -174,6 +184,10 @@ def _fields(parked: ParkedKey) -> dict[str, Any]:
     if parked.asked is not None:
         fields["asked"] = parked.asked.value
     return fields
+
+
+def _beginning(value: bytes | None) -> str:
+    return (value or b"")[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")
 
 
 def _echo_json(value: Any) -> None:

@@ -10,7 +10,7 @@ import getpass
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO, TypeVar
 from uuid import UUID
@@ -18,10 +18,12 @@ from uuid import UUID
 import click
 
 from onex_platform.base.errors import ConfigurationError
+from onex_platform.cli.flow_commands.shown_values import shown
 from onex_platform.cli.opening import attached_platform
 from onex_platform.cli.options import Duration, tenant_option
 from onex_platform.context import PlatformContext
 from onex_platform.domain.envelope import EnumParkReason
+from onex_platform.domain.headers import PiiLevel
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import registration_log
 from onex_platform.ingest.letters.letter_replay import EnumReplayVerdict, Judged, preview, replay
@@ -120,14 +122,19 @@ def list_command(state: str, limit: int, as_json: bool, **chosen: Any) -> None:
 @click.argument("letter")
 @_json_option
 def show_command(letter: str, as_json: bool) -> None:
-    """Show everything that is kept of a LETTER, and what became of it."""
+    """Show what is kept of a LETTER, and what became of it.
+
+    Fields that the topic's schema calls highly private are hidden; `export` has every byte.
+    """
     with attached_platform("postgres") as platform:
         [found] = _named(platform, LetterId.parse(letter))
-    shown = _outline(found) | _contents(found)
+        topic, catalogue = found.id.topic, platform.catalogue
+        levels = catalogue[topic].private_fields if topic in catalogue else {}
+    fields = _outline(found) | _contents(found, levels)
     if as_json:
-        _echo_json(shown)
+        _echo_json(fields)
         return
-    for name, value in shown.items():
+    for name, value in fields.items():
         if value is not None:
             click.echo(f"{name.replace('_', ' '):<16}  {value}")
 
@@ -328,11 +335,11 @@ def _outline(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _contents(letter: Letter) -> dict[str, Any]:
+def _contents(letter: Letter, levels: Mapping[str, PiiLevel]) -> dict[str, Any]:
     return {
         "key": _text(letter.key),
         "headers": ", ".join(f"{name}={_text(value)}" for name, value in letter.headers) or None,
-        "value": _text(letter.value),
+        "value": _text(shown(letter.value, levels)),
     }
 
 

@@ -37,7 +37,7 @@ from onex_platform.engines.kafka.errors import naming_the_right, translate
 _LIBRDKAFKA = logging.getLogger("librdkafka")
 # A broker that has just begun gives no producer its id at once; the next attempt gets one, or the
 # delivery fails and says so. Who lost a transactional name hears it as an error, which is expected.
-_ALSO_RAISED = re.compile("^GETPID|fenced by a newer instance|operation with an old epoch")
+_ALSO_RAISED = re.compile("^GETPID|newer instance|with an old epoch|guarantee is experimental")
 _LIBRDKAFKA.addFilter(lambda entry: _ALSO_RAISED.search(entry.getMessage()) is None)
 _MOST = 1000  # records at once
 # Long enough to be cheap, short enough for Ctrl-C: librdkafka hears no signal while it waits.
@@ -242,30 +242,38 @@ def read_to_end(
     Order holds within a partition. An empty poll is not taken for the end.
     """
     with open_consumer(settings, None, **{"enable.partition.eof": True}) as consumer:
-        ends = _assign(consumer, topics, start or {}, ends or {})
-        heard = time.monotonic()
-        while ends:
-            with translated(settings, "hand over its records"):
-                # `consume` alone would sit out its time-out until so many have come.
-                first = consumer.poll(_WAIT_SECONDS)
-                # A message is as true as its value is long: a tombstone would pass for none.
-                messages = [] if first is None else [first, *consumer.consume(_MOST, 0)]
-                _require_records(messages)
-                if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() > heard + settings.kafka.request_timeout_seconds:
-                    raise TimeoutError
-            for message in messages:
-                place = cast("tuple[str, int]", (message.topic(), message.partition()))
-                offset = cast("int", message.offset())
-                if place not in ends:
-                    continue  # written after the reading began
-                is_record = message.error() is None
-                if is_record and offset < ends[place]:
-                    yield message
-                # "No more" names the next record's place, and an open transaction may begin there.
-                if offset + is_record >= ends[place]:
-                    del ends[place]
+        yield from read_assigned(consumer, _assign(consumer, topics, start or {}, ends or {}))
+
+
+def read_assigned(consumer: KafkaConsumer, ends: Positions) -> Iterator[Message]:
+    """Every record before the ends of the consumer's partitions; it has `enable.partition.eof`.
+
+    A broker that hands over nothing for the time of a request raises.
+    """
+    settings, ends = consumer.settings, dict(ends)
+    heard = time.monotonic()
+    while ends:
+        with translated(settings, "hand over its records"):
+            # `consume` alone would sit out its time-out until so many have come.
+            first = consumer.poll(_WAIT_SECONDS)
+            # A message is as true as its value is long: a tombstone would pass for none.
+            messages = [] if first is None else [first, *consumer.consume(_MOST, 0)]
+            _require_records(messages)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() > heard + settings.kafka.request_timeout_seconds:
+                raise TimeoutError
+        for message in messages:
+            place = cast("tuple[str, int]", (message.topic(), message.partition()))
+            offset = cast("int", message.offset())
+            if place not in ends:
+                continue  # written after the reading began
+            is_record = message.error() is None
+            if is_record and offset < ends[place]:
+                yield message
+            # "No more" names the next record's place, and an open transaction may begin there.
+            if offset + is_record >= ends[place]:
+                del ends[place]
 
 
 def _assign(

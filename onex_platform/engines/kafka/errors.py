@@ -1,4 +1,8 @@
-"""What Kafka's errors mean to the platform: too slow, not there or else; and the way out."""
+"""What Kafka's errors mean to the platform: too slow, not there or else; and the way out.
+
+A right that is refused is no outage: the broker has answered. It must not count in the breaker,
+which would refuse what others may do.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,6 @@ _NOT_THERE = frozenset(
         KafkaError._SSL,
         KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -84,9 +84,7 @@ def translate(error: KafkaError, service: str, action: str, user: str | None = N
     if user is not None and error.code() in _NOT_LET_IN:
         return InfraConnectionError(f"{service} refused user {user!r}: {reason}.", hint=hint)
     if user is not None and error.code() in _NOT_ALLOWED:
-        return InfraConnectionError(
-            f"{service} does not let User:{user} {action}: {reason}.", hint=hint
-        )
+        return InfraError(f"{service} does not let User:{user} {action}: {reason}.", hint=hint)
     if error.code() in _TOO_SLOW:
         return InfraTimeoutError(f"{service} did not {action} in time: {reason}.", hint=hint)
     if error.code() in _NOT_THERE:

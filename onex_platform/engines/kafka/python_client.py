@@ -6,6 +6,7 @@ of kafka-python is private there, so its version is pinned.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,9 @@ from onex_platform.base.errors import InfraConnectionError
 from onex_platform.base.server_settings import reveal
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.errors import translate
+
+# It tells of every connection that it opens and closes.
+logging.getLogger("kafka").setLevel(logging.WARNING)
 
 
 @contextmanager

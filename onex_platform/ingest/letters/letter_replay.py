@@ -21,6 +21,7 @@ from uuid import UUID
 
 from onex_platform.base.faults import effect
 from onex_platform.context import PlatformContext
+from onex_platform.domain.envelope import EnumParkReason
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules, Parked, admit, is_ledgered
 from onex_platform.engines.postgres.database import Cursor
@@ -142,9 +143,12 @@ def read_again(
 ) -> LogEvent | Parked:
     """A letter under today's rules: what its topic carries is what the catalogue says by now."""
     record = letter.as_record()
-    if (topic := topics.get(record.topic)) is not None:
-        record = replace(record, kind=topic.kind, legacy=topic.legacy, asked=topic.asked)
-    return admit(record, rules, now)
+    topic = topics.get(record.topic)
+    if topic is None:
+        why = "its topic has no contract any more, so nobody can say what it asks for"
+        return Parked(record, EnumParkReason(letter.reason), why)
+    asked = replace(record, kind=topic.kind, legacy=topic.legacy, asked=topic.asked)
+    return admit(asked, rules, now)
 
 
 def judge(

@@ -54,7 +54,8 @@ def count_letters(cursor: Cursor, domain: str) -> list[LetterCounts]:
         " count(*) FILTER (WHERE outcome = 'entered') AS entered,"
         " count(*) FILTER (WHERE outcome = 'duplicate') AS duplicate,"
         " count(*) FILTER (WHERE outcome = 'purged') AS purged,"
-        " count(*) FILTER (WHERE published_at IS NULL) AS unpublished,"
+        " count(*) FILTER (WHERE published_at IS NULL AND outcome IS DISTINCT FROM 'purged')"
+        " AS unpublished,"
         " min(parked_at) FILTER (WHERE outcome IS NULL) AS oldest_waiting"
         " FROM parked_records WHERE domain = %s GROUP BY topic, reason ORDER BY topic, reason",
         [domain],

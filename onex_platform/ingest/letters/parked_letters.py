@@ -29,6 +29,10 @@ _COLUMNS = (
     " header_names, header_values, parked_at, outcome, event_id, settled_at, settled_by,"
     " settled_because, published_at"
 )
+# Asking for a length reads no value.
+_BYTES = """
+    coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)
+    + coalesce((SELECT sum(octet_length(held)) FROM unnest(header_values) AS held), 0)"""
 _CHOSEN = """
     domain = %(domain)s
     AND (%(topic)s::text IS NULL OR topic = %(topic)s)
@@ -204,15 +208,21 @@ def note_entered(cursor: Cursor, domain: str, batch_id: UUID, event_ids: Collect
 
 
 def find_unpublished(
-    cursor: Cursor, domain: str, topics: Collection[str], *, limit: int
+    cursor: Cursor, domain: str, topics: Collection[str], *, limit: int, most_bytes: int
 ) -> list[Letter]:
-    """Letters of these topics that are not published yet, oldest first."""
+    """Letters of these topics that are not published yet, oldest first.
+
+    They end with the one that exceeds so many bytes of what senders wrote, whatever the limit.
+    """
     rows = cursor.execute(
-        f"SELECT {_COLUMNS} FROM parked_records"  # noqa: S608 - constants
+        f"SELECT {_COLUMNS} FROM ("  # noqa: S608 - constants
+        f" SELECT *, sum(bytes) OVER (ORDER BY parked_at, {_PLACE}) - bytes AS bytes_before FROM ("
+        f" SELECT *, {_BYTES} AS bytes FROM parked_records"
         " WHERE domain = %s AND topic = ANY(%s) AND published_at IS NULL"
         " AND outcome IS DISTINCT FROM 'purged'"
-        f" ORDER BY parked_at, {_PLACE} LIMIT %s",
-        [domain, list(topics), limit],
+        f" ORDER BY parked_at, {_PLACE} LIMIT %s) AS oldest) AS summed"
+        f" WHERE bytes_before < %s ORDER BY parked_at, {_PLACE}",
+        [domain, list(topics), limit, most_bytes],
     )
     return [_letter(row) for row in rows]
 

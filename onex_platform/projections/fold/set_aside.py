@@ -20,6 +20,7 @@ from onex_platform.base.faults import effect
 from onex_platform.context import PlatformContext
 from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres.database import Cursor, fetch_one
+from onex_platform.migration.publication import published
 from onex_platform.projections.fold.column_fold import Refused
 from onex_platform.projections.fold.containment import Fault, require_few
 from onex_platform.topics.alarms import Alarm, tell
@@ -148,8 +149,11 @@ def alert_of_set_aside(platform: PlatformContext, now: datetime) -> int:
     """
     with platform.database.transaction() as cursor:
         untold = marks(cursor, platform.domain, untold=True)
+    if not untold:
+        return 0
     alarms = [_alarm(platform.domain, mark) for mark in untold]
-    told = tell(platform.settings, platform.catalogue, "set_aside", "set_aside.alert", alarms)
+    with published(platform.database, platform.catalogue) as catalogue:
+        told = tell(platform.settings, catalogue, "set_aside", "set_aside.alert", alarms)
     if told:
         with effect("set_aside.mark_alert"), platform.database.transaction() as cursor:
             cursor.execute(

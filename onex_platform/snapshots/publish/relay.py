@@ -8,9 +8,10 @@ What holds, wherever it is stopped:
 - Events keep the order of their entries, and don't wait for snapshots: those are a convenience.
 - A row that is too large for the topic leaves the outbox without it, so that others go on. It is
   named, and the sweep finds it as long as that is so.
-- An event that Kafka refuses for what it is, and those of its node behind it, stay in the outbox in
-  their order; the node is named, told of and tried again later. All others are published. What was
-  sent behind such an event is sent again after it, under the same id.
+- An event that Kafka refuses for what it is, or whose tenant has no key for its private fields, and
+  those of its node behind it, stay in the outbox in their order; the node is named, told of and
+  tried again later. All others are published. What was sent behind such an event is sent again
+  after it, under the same id.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import dropwhile
 from operator import attrgetter
 from typing import Any, Self
 from uuid import UUID
 
-from onex_platform.base.errors import InfraError
+from onex_platform.base.errors import InfraError, MissingTenantKeyError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import EnumEventKind
@@ -46,7 +48,7 @@ from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.signals import wrapped
 
-# Nodes with an event that Kafka refuses: the first such entry, and why.
+# Nodes with an event that can't be published: the first such entry, and why.
 Refused = dict[UUID, tuple[Any, str]]
 
 
@@ -55,7 +57,7 @@ class RelayAccount:
     """What was acknowledged, and what still waits; entries that became one record are coalesced.
 
     `too_large` are the entities whose snapshot the topic could not take, `held` those with an event
-    that Kafka refuses.
+    that can't be published.
     """
 
     snapshots: int = 0
@@ -99,7 +101,7 @@ class OutboxRelay:
         self._wrapper = Wrapper(settings)
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
-        self._published = catalogue
+        self._outlets = cache(catalogue.outlets)
 
     @property
     def domain(self) -> str:
@@ -177,7 +179,7 @@ class OutboxRelay:
             if not entries:
                 return False
             # Asked for each batch, and kept until it is marked: a change of phase waits for us.
-            self._published = self.catalogue.at(phases_to_publish_by(cursor))
+            self._outlets = cache(self.catalogue.at(phases_to_publish_by(cursor)).outlets)
             with effect("events.send"):
                 refused = self._send_events(entries)
             sent = [entry for entry in entries if _is_before(entry, refused)]
@@ -246,7 +248,7 @@ class OutboxRelay:
             try:
                 made = self._to_records(entry)
             except Exception as error:
-                if not is_of_a_node(error):
+                if not isinstance(error, MissingTenantKeyError) and not is_of_a_node(error):
                     raise
                 failed[entry.id] = fault_of(error).error
                 continue
@@ -261,7 +263,7 @@ class OutboxRelay:
         cloudy = self.settings.snapshots.cloud_events
         return wrapped(
             self._wrapper,
-            self._published.outlets(EnumEventKind(entry.event_kind)),
+            self._outlets(EnumEventKind(entry.event_kind)),
             key,
             entry.envelope,
             more=attributes(entry.envelope, key) if cloudy else (),

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger, shortened
+from onex_platform.domain.headers import PiiLevel, PublishRules
 from onex_platform.engines.kafka.transactions import (
     LowerLimitError,
     Sent,
@@ -47,6 +49,25 @@ class Publication:
     send: Callable[[Iterable[RowState]], Sent]
 
 
+def _level_of_plain_records(rules: PublishRules) -> PiiLevel:
+    """How private the topic's records are; refused if they would have to be encrypted or signed."""
+    asked = [
+        what
+        for what, is_asked in (
+            ("signatures (signed: true)", rules.signed),
+            ("encryption (pii: high in its schema)", rules.pii_level == "high"),
+        )
+        if is_asked
+    ]
+    if asked:
+        raise ConfigurationError(
+            f"The contract of {rules.topic} asks for {' and '.join(asked)}, and snapshots are "
+            "published as their rows are: sealed fields as they came, everything else in clear.",
+            hint="Ask it of the events instead; what was sealed there stays sealed in snapshots.",
+        )
+    return rules.pii_level
+
+
 class SnapshotWriter:
     """Sends rows to one domain's snapshot topic; keeps its producer open between turns."""
 
@@ -63,7 +84,7 @@ class SnapshotWriter:
         self._database = database
         self._wrapper = Wrapper(settings)
         contract = catalogue.snapshot(config.domain)
-        self._pii = contract.publish_rules.pii_level
+        self._pii = _level_of_plain_records(contract.publish_rules)
         self._producer = TransactionalProducer(
             settings,
             f"onex-snapshots.{config.domain}.{config.topic}",

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from onex_platform.domain.headers import PII_LEVELS
-from onex_platform.topics.contract import TELEMETRY
+from onex_platform.domain.headers import PII_LEVELS, field_name
+from onex_platform.topics.contract import FAILURE_ROOM, TELEMETRY, TopicContract
 from onex_platform.topics.documents import read_document
 from onex_platform.topics.grammar import suggestion
 from onex_platform.topics.lint.rule import EnumStage, Finding, Rule, Subject
@@ -43,20 +43,37 @@ def _pair(subject: Subject) -> Iterator[Finding]:
             )
 
 
+def _named_failure_topics(contract: TopicContract) -> Iterator[tuple[str, str, str]]:
+    """Field, stream class and name of the topics that a failing record goes to."""
+    if contract.dead_letters is not None:
+        yield "dead_letters", "dlt", contract.dead_letters
+    if contract.retry is not None:
+        yield "retry", "rty", contract.retry.topic
+
+
 def _failure_topics(subject: Subject) -> Iterator[Finding]:
     contract = subject.contract
-    wanted = [("dead_letters", "dlt", contract.dead_letters)]
-    if contract.retry is not None:
-        wanted.append(("retry", "rty", contract.retry.topic))
-        if contract.dead_letters is None:
-            yield Finding("retry without dead_letters: the last attempt leads nowhere", ("retry",))
-    for field, stream_class, topic in wanted:
-        if topic is None:
-            continue
+    if contract.retry is not None and contract.dead_letters is None:
+        yield Finding("retry without dead_letters: the last attempt leads nowhere", ("retry",))
+    for field, stream_class, topic in _named_failure_topics(contract):
         found = subject.tree.contracts.get(topic)
         if found is None or found.stream_class != stream_class:
             near = suggestion(topic, list(subject.tree.contracts))
             yield Finding(f"{field}={topic!r}: no {stream_class} topic{near}", (field,))
+
+
+def _failure_room(subject: Subject) -> Iterator[Finding]:
+    largest = subject.contract.max_message
+    if largest is None:
+        return
+    for field, _, topic in _named_failure_topics(subject.contract):
+        found = subject.tree.contracts.get(topic)
+        if found is not None and (found.max_message or 0) < largest + FAILURE_ROOM:
+            yield Finding(
+                f"max_message={largest:d}: {field} topic {topic} has to take at least "
+                f"{largest + FAILURE_ROOM} bytes, for the record with its failure",
+                ("max_message",),
+            )
 
 
 def _migration(subject: Subject) -> Iterator[Finding]:
@@ -196,7 +213,7 @@ def _pii_in_key(subject: Subject) -> Iterator[Finding]:
     contract, headers = subject.contract, set(subject.contract.headers.required)
     for name, level, path in _private_fields(subject):
         in_key = name in subject.schemas.key or _is_key(path, contract.key)
-        header = f"x-{path.rpartition('.')[2].replace('_', '-')}"
+        header = f"x-{field_name(path).replace('_', '-')}"
         if level in ("low", "high") and in_key:
             yield Finding(f"{path}: pii {level!r} in the key, which nothing encrypts", file=name)
         elif level in ("low", "high") and header in headers and header not in _TOKEN_HEADERS:
@@ -273,6 +290,7 @@ TREE_RULES = tuple(
         ("X003", "a legacy topic is like its twin", "002 §9", _between("twin")),
         ("C008", "qrs topics come in pairs", "004 qrs", _pair),
         ("C009", "retry and dead letters lead to their topics", "004 failure", _failure_topics),
+        ("C010", "retry and dead letters have room for records", "004 failure", _failure_room),
         ("M001", "a move leads on, has a way back", "002 §9, 004 migration", _migration),
         ("O003", "the request for the topic is complete", "004 governance", _rfc),
         ("S001", "one schema for the value, one for the key", "004 schemas", _one_schema_each),

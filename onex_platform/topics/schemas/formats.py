@@ -8,18 +8,18 @@ A field's privacy is an annotation: `pii` beside a JSON property or an Avro fiel
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import avro.errors
 import avro.io
@@ -28,22 +28,18 @@ import jsonschema_rs
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 from onex_platform.base.errors import PrerequisiteError
+from onex_platform.topics.schemas.annotated_fields import (
+    ANNOTATED,
+    SchemaError,
+    SchemaField,
+    avro_fields,
+    json_fields,
+    protobuf_fields,
+)
 
 FormatName = Literal["JSON", "AVRO", "PROTOBUF"]
 # The newest draft that registries compare; of a later one some only say that they don't know it.
 DRAFT = "http://json-schema.org/draft-07/schema#"
-_PII_COMMENT = re.compile(r"\bpii:\s*(\w+)")
-
-
-class SchemaError(ValueError):
-    """A schema, or a value that its schema refuses; says where and why."""
-
-
-class SchemaField(NamedTuple):
-    """A field by its dotted path, with its annotation."""
-
-    path: str
-    pii: str
 
 
 @dataclass(frozen=True)
@@ -66,6 +62,11 @@ class Schema(ABC):
     @abstractmethod
     def fields(self) -> Iterator[SchemaField]:
         """Every named field, at every depth."""
+
+    def require_private_paths(self) -> None:
+        """Raise `SchemaError` if a private field has a place that no path leads to."""
+        if ANNOTATED.search(self.text):
+            deque(self.fields(), maxlen=0)
 
     def canonical(self) -> str:
         """The same text for schemas that differ in layout only."""
@@ -105,6 +106,7 @@ class JsonSchema(_WrittenInJson):
     def parse(self) -> Any:
         try:
             jsonschema_rs.meta.validate(self.document)
+            self.require_private_paths()
             return jsonschema_rs.validator_for(self.document)
         except (ValueError, jsonschema_rs.ValidationError) as error:
             if isinstance(error, SchemaError):
@@ -117,26 +119,7 @@ class JsonSchema(_WrittenInJson):
             raise SchemaError(f"${path}: {error.message}")
 
     def fields(self) -> Iterator[SchemaField]:
-        yield from self._below(self.document, "", frozenset())
-
-    def _below(self, node: Any, path: str, seen: frozenset[str]) -> Iterator[SchemaField]:
-        if not isinstance(node, Mapping):
-            return
-        reference = node.get("$ref", "")
-        if reference.startswith("#/") and reference not in seen:
-            target = self.document
-            for part in reference.removeprefix("#/").split("/"):
-                target = target.get(part, {})
-            yield from self._below(target, path, seen | {reference})
-        for name, child in node.get("properties", {}).items():
-            below = f"{path}.{name}" if path else name
-            yield SchemaField(below, _pii(child))
-            yield from self._below(child, below, seen)
-        for part in ("items", "additionalProperties"):
-            yield from self._below(node.get(part), path, seen)
-        for part in ("anyOf", "oneOf", "allOf"):
-            for child in node.get(part, ()):
-                yield from self._below(child, path, seen)
+        yield from json_fields(self.document)
 
 
 @dataclass(frozen=True)
@@ -146,9 +129,11 @@ class AvroSchema(_WrittenInJson):
 
     def parse(self) -> avro.schema.Schema:
         try:
-            return avro.schema.parse(json.dumps(_without_logical_types(self.document)))
+            parsed = avro.schema.parse(json.dumps(_without_logical_types(self.document)))
         except avro.errors.AvroException as error:
             raise SchemaError(f"is no Avro schema: {error}") from None
+        self.require_private_paths()
+        return parsed
 
     def check(self, value: Any) -> None:
         try:
@@ -163,7 +148,7 @@ class AvroSchema(_WrittenInJson):
         return encoded.getvalue()
 
     def fields(self) -> Iterator[SchemaField]:
-        yield from _avro_fields(self.document, "")
+        yield from avro_fields(self.document)
 
 
 @dataclass(frozen=True)
@@ -192,6 +177,7 @@ class ProtobufSchema(Schema):
         """The class of the file's first message, which is what a topic carries."""
         if not self._file.message_type:
             raise SchemaError("is no Protobuf schema of a topic: it has no message")
+        self.require_private_paths()
         pool = descriptor_pool.DescriptorPool()
         pool.Add(self._file)
         first = self._file.message_type[0].name
@@ -205,16 +191,7 @@ class ProtobufSchema(Schema):
             raise SchemaError(f"$: {error}") from None
 
     def fields(self) -> Iterator[SchemaField]:
-        comments = {
-            tuple(place.path): f"{place.leading_comments} {place.trailing_comments}"
-            for place in self._file.source_code_info.location
-        }
-        for at, message in enumerate(self._file.message_type):
-            for number, field in enumerate(message.field):
-                # 4 and 2: where messages and fields stand in their descriptors.
-                found = _PII_COMMENT.search(comments.get((4, at, 2, number), ""))
-                path = field.name if at == 0 else f"{message.name}.{field.name}"
-                yield SchemaField(path, found.group(1) if found else "none")
+        yield from protobuf_fields(self._file)
 
 
 _FORMATS: tuple[type[Schema], ...] = (JsonSchema, AvroSchema, ProtobufSchema)
@@ -287,25 +264,6 @@ def _without_places(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.
     bare.CopyFrom(file)
     bare.ClearField("source_code_info")
     return bare
-
-
-def _pii(node: Any) -> str:
-    return str(node.get("pii", "none")) if isinstance(node, Mapping) else "none"
-
-
-def _avro_fields(node: Any, path: str) -> Iterator[SchemaField]:
-    if isinstance(node, list):
-        for branch in node:
-            yield from _avro_fields(branch, path)
-    elif isinstance(node, Mapping):
-        for field in node.get("fields", ()):
-            below = f"{path}.{field['name']}" if path else field["name"]
-            yield SchemaField(below, _pii(field))
-            yield from _avro_fields(field.get("type"), below)
-        for part in ("items", "values"):
-            yield from _avro_fields(node.get(part), path)
-        if isinstance(node.get("type"), (dict, list)):
-            yield from _avro_fields(node["type"], path)
 
 
 def _without_logical_types(node: Any) -> Any:

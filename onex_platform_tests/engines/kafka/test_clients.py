@@ -116,6 +116,17 @@ def test_clients_of_one_address_share_a_breaker(
         pass
 
 
+@pytest.mark.parametrize("user", [None, "service-a"])
+def test_a_refused_right_is_no_outage(nobody: Settings, user: str | None) -> None:
+    kafka = nobody.kafka.model_copy(update={"sasl_username": user})
+    settings = nobody.model_copy(update={"kafka": kafka})
+    for _ in range(2 * settings.breaker.failure_threshold):
+        with pytest.raises(InfraError, match="write it"), translated(settings, "write it"):
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with translated(settings, "go on"):
+        pass  # the breaker is closed
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
@@ -124,7 +135,7 @@ def test_clients_of_one_address_share_a_breaker(
         (KafkaError.REQUEST_TIMED_OUT, InfraTimeoutError),
         (KafkaError._TRANSPORT, InfraConnectionError),
         (KafkaError._AUTHENTICATION, InfraConnectionError),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, InfraConnectionError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, InfraError),
         (KafkaError.NOT_ENOUGH_REPLICAS, InfraConnectionError),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, InfraError),
         (KafkaError.INVALID_CONFIG, InfraError),

@@ -34,6 +34,7 @@ from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.dead_letters import (
     LEDGER_BEGINS,
     MOST_BYTES,
+    OF_VALUES,
     broken,
     forget_ids_before,
     healthy,
@@ -92,13 +93,13 @@ def settings(pipeline_settings: Settings) -> Settings:
 def test_whatever_was_parked_enters_once_a_release_reads_it(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meant = {reason: healthy(reason) for reason in Reason}
+    meant = {reason: healthy(reason) for reason in OF_VALUES}
     with open_archive(settings) as archive:
         forget_ids_before(archive, LEDGER_BEGINS)
         send(settings, [broken(reason, record) for reason, record in meant.items()])
         send(settings, [sent(Kind.NODE_INTROSPECTION, "neighbour")])
-        assert drain(spark, archive, linger_seconds=0.2).parked == len(Reason)
-        assert states_of(archive) == dict.fromkeys(Reason, State.WAITING)
+        assert drain(spark, archive, linger_seconds=0.2).parked == len(OF_VALUES)
+        assert states_of(archive) == dict.fromkeys(OF_VALUES, State.WAITING)
         # Nothing has changed yet: nothing can be read, and nothing is written by trying.
         before = physical(archive, *_WRITTEN)
         assert {item.verdict for item in replayed(archive)} == {Verdict.UNREADABLE}
@@ -115,21 +116,21 @@ def test_whatever_was_parked_enters_once_a_release_reads_it(
         assert {verdict for _, verdict, _, reason in foreseen if reason is None} == {Verdict.ENTERS}
         assert [reason for *_, reason in foreseen if reason] == [Reason.BEYOND_LEDGER]
         account = drain(spark, archive, linger_seconds=0.2)
-        assert account.archived >= len(Reason) - 1
+        assert account.archived >= len(OF_VALUES) - 1
         assert states_of(archive) == {
-            **dict.fromkeys(Reason, State.ENTERED),
+            **dict.fromkeys(OF_VALUES, State.ENTERED),
             Reason.BEYOND_LEDGER: State.WAITING,
         }
         known = {row.node_name for row in rows_of(archive).values()}
         assert known == {
             "neighbour",
-            *(f"node-{r}" for r in Reason if r is not Reason.BEYOND_LEDGER),
+            *(f"node-{r}" for r in OF_VALUES if r is not Reason.BEYOND_LEDGER),
         }
         require_sound(archive)
         # Each stands at the log's end, and says where and when it was read first.
         letters = {letter.event_id: letter for letter in letters_of(archive)}
         entered = [event for event in log_of(archive) if event.event_id in letters]
-        assert len(entered) == len(Reason) - 1
+        assert len(entered) == len(OF_VALUES) - 1
         for event in entered:
             place = letters[event.event_id].id
             assert event.provenance is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +13,7 @@ from onex_platform.base import faults
 from onex_platform.base.errors import InfraError
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
-from onex_platform.engines.kafka.topic_admin import create, topic_names
+from onex_platform.engines.kafka.topic_admin import TopicLayout, create, topic_names
 from onex_platform.governance.state import layout_in
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_topics import (
@@ -20,7 +21,12 @@ from onex_platform.ingest.letters.letter_topics import (
     publish_letters,
     to_record,
 )
-from onex_platform.ingest.letters.parked_letters import LetterFilter, each_letter, purge
+from onex_platform.ingest.letters.parked_letters import (
+    LetterFilter,
+    each_letter,
+    find_unpublished,
+    purge,
+)
 from onex_platform.records.wrapping import Wrapper
 from onex_platform.topics.catalogue import load_catalogue, load_whole_catalogue
 from onex_platform.topics.policy import load_policy
@@ -151,6 +157,50 @@ def test_killed_at_any_effect_a_letter_is_sent_at_worst_again_under_the_same_id(
     assert len(sent) == times
     assert len({dict(message.headers())["ce_id"] for message in sent}) == 1
     assert publish_letters(archive.platform, NOW) == 0
+
+
+def test_a_letter_that_the_broker_refuses_goes_bare_and_holds_up_no_other(
+    archive: PageArchive,
+) -> None:
+    settings = archive.settings.model_copy(update={"environment": f"sand{secrets.token_hex(4)}"})
+    elsewhere = replace(archive.platform, settings=settings)
+    topic = dead_letter_topics(elsewhere)[SOURCE.topic]
+    with open_admin(settings) as admin:
+        create(admin, [TopicLayout(topic, 1, 1, {"max.message.bytes": "5000"})])
+    large = secrets.token_bytes(9000)  # which can't be compressed
+    values = [large if n == 2 else b"odd" for n in range(5)]
+    park(
+        archive,
+        [
+            record(Kind.NODE_HEARTBEAT, topic=SOURCE.topic, offset=n, value=value)
+            for n, value in enumerate(values)
+        ],
+    )
+    assert [publish_letters(elsewhere, NOW) for _ in range(2)] == [5, 0]
+    found = {
+        dict(m.headers())["x-source-offset"]: (m.value(), dict(m.headers()).get("x-omitted-bytes"))
+        for m in read_to_end(settings, [topic])
+    }
+    key = len(str(NODE))
+    assert found == {b"%d" % n: (b"odd", None) for n in range(5)} | {
+        b"2": (None, b"%d" % (len(large) + key))
+    }
+
+
+def test_few_large_letters_are_taken_at_once(archive: PageArchive) -> None:
+    park(
+        archive,
+        [
+            record(Kind.NODE_HEARTBEAT, topic=SOURCE.topic, offset=n, value=b"x" * 400)
+            for n in range(5)
+        ],
+    )
+    with archive.database.transaction() as cursor:
+        sizes = [
+            len(find_unpublished(cursor, archive.domain, [SOURCE.topic], limit=4, most_bytes=most))
+            for most in (1, 400, 1000, 10_000)
+        ]
+    assert sizes == [1, 1, 3, 4]
 
 
 def test_without_its_topic_a_letter_waits(archive: PageArchive) -> None:

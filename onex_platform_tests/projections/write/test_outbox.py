@@ -47,6 +47,7 @@ def test_only_facts_before_the_cut_are_waiting_and_the_oldest_first(store: Store
         waiting = inbox.waiting(cursor, DOMAIN, at(30), 10)
         assert [fact.occurred_at for fact in waiting] == [at(10), at(20)]
         assert len(inbox.waiting(cursor, DOMAIN, at(31), 1)) == 1
+        assert len(inbox.waiting(cursor, DOMAIN, at(99), 9, most_bytes=1)) == 1
         inbox.remove(cursor, DOMAIN, [fact.event_id for fact in waiting])
         assert [f.occurred_at for f in inbox.waiting(cursor, DOMAIN, at(99), 9)] == [at(30)]
 

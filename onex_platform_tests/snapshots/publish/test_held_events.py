@@ -6,6 +6,7 @@ import json
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -14,12 +15,14 @@ from onex_platform.base import faults
 from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
 from onex_platform.engines.kafka.topic_admin import TopicLayout, create
 from onex_platform.projections.write import outbox
+from onex_platform.records.key_folder import TENANTS, KeyFolder
 from onex_platform.snapshots.publish.held_events import no_event_is_held_back
 from onex_platform.snapshots.publish.relay import OutboxRelay
 from onex_platform.topics import alarms
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import Catalogue, load_catalogue
 from onex_platform_tests.support.contracts import with_own_topics
 from onex_platform_tests.support.events import Kind, event, number_id
+from onex_platform_tests.support.key_folders import filled, with_keys
 from onex_platform_tests.support.snapshot_registry import Registry
 from onex_platform_tests.support.stored_rows import queue_events
 
@@ -159,6 +162,40 @@ def test_an_event_that_can_t_be_written_holds_up_its_own_node_as_well(
         due_again(registry)
         assert relay.publish_pending().events == 1
         assert held(relay) == []
+
+
+def test_a_tenant_without_a_key_is_held_and_one_whose_key_was_destroyed_is_not(
+    registry: Registry, topic: str, tmp_path: Path
+) -> None:
+    registry.settings = with_keys(tmp_path, registry.settings)
+    registry.catalogue = Catalogue(
+        c.with_private_fields({"payload.reason": "high"}) if c.topic == topic else c
+        for c in registry.catalogue
+    )
+    filled(registry.settings, tenants=("living", "gone"))
+    KeyFolder(registry.settings).destroy("gone")
+    facts = [
+        event(Kind.NODE_ACCEPTED, n, node=number_id(n), tenant=tenant, reason="private")
+        for n, tenant in enumerate(("living", "gone", "new"), start=1)
+    ]
+    with registry.store.database.transaction() as cursor:
+        queue_events(cursor, facts)
+    with registry.relay() as relay:
+        account = relay.publish_pending()
+        assert (account.events, account.held) == (2, [str(number_id(3))])
+        [waits] = held(relay)
+        assert "tenant 'new'" in waits.error
+        assert "`onex keys make --tenant new`" in waits.error
+        KeyFolder(registry.settings).make(TENANTS, "new")
+        due_again(registry)
+        assert relay.publish_pending().events == 1
+        assert held(relay) == []
+    reasons = {
+        envelope["tenant"]: envelope["payload"]["reason"].partition(":")[0]
+        for message in read_to_end(registry.settings, [topic])
+        for envelope in [json.loads(message.value() or b"")]
+    }
+    assert reasons == {"living": "sealed", "gone": "***", "new": "sealed"}
 
 
 def test_a_node_that_could_not_be_told_of_is_told_of_with_the_next_attempt(

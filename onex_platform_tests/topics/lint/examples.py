@@ -181,6 +181,11 @@ EXAMPLES: Mapping[str, Example] = {
     "C007": Example(_EVENT, {"headers": {"required": ["x-tenant"]}}),
     "C008": Example(_stream("qrs", "page-requests")),
     "C009": Example(_EVENT, {"dead_letters": "kb.dlt.page-changed.v1"}),
+    "C010": Example(
+        _EVENT,
+        {"dead_letters": "kb.dlt.page-changed.v1", "max_message": "4MiB"},
+        also=(_stream("dlt", fields={"max_message": "4MiB"}),),
+    ),
     "A001": Example(_EVENT, {"consumers": ["everybody"]}),
     "A002": Example(_NODE, {"producers": ["simulator"]}),
     "A003": Example(_EVENT, {"consumers": ["prism"]}),

@@ -154,6 +154,18 @@ def test_a_critical_event_stream_keeps_ninety_days(tmp_path: Path) -> None:
         assert [found.rule for found in _found(write_tree(tmp_path, files))] == expected
 
 
+@pytest.mark.parametrize(("room", "expected"), [(8192, []), (8191, ["C010"]), (None, ["C010"])])
+def test_dead_letters_need_room_for_a_record_and_its_failure(
+    tmp_path: Path, room: int | None, expected: list[str]
+) -> None:
+    largest = 4 * 1024 * 1024
+    taken = {} if room is None else {"max_message": largest + room}
+    letters = _spoilt(_topic("page-changed", "dlt"), **taken)
+    source = {"dead_letters": "kb.dlt.page-changed.v1", "max_message": largest}
+    files = letters | _spoilt(_topic("page-changed"), **source)
+    assert [found.rule for found in _found(write_tree(tmp_path, files))] == expected
+
+
 def test_an_exception_excuses_until_its_last_day(tmp_path: Path) -> None:
     exception = {
         "rule": "R001",
