@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 import structlog
+from hypothesis import settings as examples
 from psycopg import sql
 from pydantic import SecretStr
 from sqlalchemy.engine import make_url
@@ -40,6 +41,10 @@ from onex_platform_tests.support.written_logs import WrittenLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes is the machine's affair.
+examples.register_profile("untimed", parent=examples.default, deadline=None)
+examples.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
