@@ -176,7 +176,7 @@ class RetryingConsumer:
         if key in lane.keys:
             lane.follow(key, record_of(message), self._clock())
             assigned.flows = lane.takes_more
-        else:
+        elif not lane.has_handled(key, offset):
             try:
                 self._handler(Delivery(raw, message.value(), message))
             except OutageError as error:

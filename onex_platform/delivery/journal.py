@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count
 from typing import NamedTuple
 
-from onex_platform.delivery.entries import Entry
+from onex_platform.delivery.entries import Entry, EnumEntry, Key
 from onex_platform.delivery.waiting import Kept
 
 
@@ -32,6 +32,7 @@ class Journal:
         self._sent: set[int] = set()
         self._resting: set[int] = set()  # refused, and to be written again
         self._refused: set[int] = set()
+        self._done: dict[Key, Entry] = {}  # of each key, the last one on its way
 
     @property
     def is_refused(self) -> bool:
@@ -46,6 +47,8 @@ class Journal:
         number = next(self._numbers)
         self._pending[number] = Pending(entry, source, kept)
         self._outbox.append(number)
+        if entry.kind is EnumEntry.DONE:
+            self._done[entry.key] = entry
         return number
 
     def read_back(self, number: int) -> Pending | None:
@@ -53,7 +56,19 @@ class Journal:
         self._refused.discard(number)
         self._resting.discard(number)
         self._sent.discard(number)
-        return self._pending.pop(number, None)
+        found = self._pending.pop(number, None)
+        if found is not None and self._done.get(found.entry.key) is found.entry:
+            del self._done[found.entry.key]
+        return found
+
+    def has_done(self, key: Key, offset: int) -> bool:
+        """Whether an entry on its way says that the record is handled.
+
+        If it were handled once more and the entry got lost, a successor would go on with what still
+        waits, and jump over the records between.
+        """
+        done = self._done.get(key)
+        return done is not None and offset <= done.offset
 
     def committable(self, source: int | None) -> int | None:
         """How far the source may be committed."""

@@ -101,6 +101,10 @@ class Lane:
         """A record of a key that did not wait could not be handled."""
         self._wait(key, record, after_failure(self._limits.tiers, 1, failure, now, now), now)
 
+    def has_handled(self, key: Key, offset: int) -> bool:
+        """Whether the source brings a record again whose end is written, and not yet read back."""
+        return self._journal.has_done(key, offset)
+
     def follow(self, key: Key, record: Record, now: int) -> None:
         """A record of a key that waits or is dead goes behind the others."""
         if record.offset > self.keys[key].last:  # else an earlier owner has seen to it
@@ -176,12 +180,9 @@ class Lane:
     def buried(self, key: Key, entries: Sequence[Entry], letter: int) -> None:
         """The key's records are in `dlt`, the first of them at offset `letter`."""
         state, through = self.keys[key], entries[-1].offset
-        if state.dead is None:
-            since = entries[0].offset
-            kept = Kept(Entry(EnumEntry.DEAD, key, through, letter=letter, since=since))
-        else:
-            kept = state.dead
-            kept.entry = replace(kept.entry, offset=max(through, kept.entry.offset))
+        death = Entry(EnumEntry.DEAD, key, letter=letter, since=entries[0].offset)
+        kept = state.dead or Kept(death)
+        kept.entry = replace(kept.entry, offset=max(through, kept.entry.offset))
         state.awaited = self._append(kept.entry, kept)
         self._told.discard("dead_letters_refused")
 
@@ -311,13 +312,12 @@ class Lane:
         """What an entry without a record says of its key."""
         if entry.kind is EnumEntry.ALIVE:
             state.dead, state.request = None, None
-            return
-        if entry.kind is EnumEntry.LOST:
+        elif entry.kind is EnumEntry.LOST:
             state.forget_replay()
-            return
-        if entry.kind is EnumEntry.DEAD:
-            state.dead = kept
-        self._drop(state, entry.offset)
+        else:
+            if entry.kind is EnumEntry.DEAD:
+                state.dead = kept
+            self._drop(state, entry.offset)
 
     # Writing
 

@@ -258,6 +258,23 @@ def test_a_record_that_was_handled_counts_until_that_is_read_back() -> None:
     assert broker.handled[GROUP] == {b"a": [0, 1, 0, 1]}
 
 
+def test_a_record_whose_end_is_on_its_way_is_not_handled_when_the_source_brings_it_again() -> None:
+    broker = filled(b"a", b"a", b"a")
+    poison = Poison({b"a": TRANSIENT})
+    settled(broker, poison)
+    broker.committed[GROUP] = (0, 0)
+    poison.failures.clear()
+    broker.now += MINUTE
+    owner = Owner(broker, GROUP, poison, "second")
+    owner.land(1)
+    owner.read(10)
+    owner.work()
+    owner.take(1)
+    owner.land(2)
+    settled(broker, poison, "third")
+    assert broker.handled[GROUP] == {b"a": [0, 1, 2, 2]}
+
+
 def test_records_that_an_earlier_owner_wrote_are_not_written_twice() -> None:
     broker = filled(b"a", b"a")
     poison = Poison({b"a": TRANSIENT})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onex_platform.delivery.entries import Key, Record, key_of
@@ -134,6 +134,7 @@ def expected(source: list[Record]) -> dict[Key, list[int]]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 250))
+@example(672, 247)
 def test_each_key_is_handled_in_order_and_to_its_end(seed: int, steps: int) -> None:
     chance = Random(seed)
     world = World(chance)

@@ -119,6 +119,8 @@ class Owner:
             key = key_of(record.key, record.offset)
             if key in self.lane.keys:
                 self.lane.follow(key, record, self.broker.now)
+            elif self.lane.has_handled(key, record.offset):
+                pass  # not a second time
             elif failure := self._handle(record):
                 self.lane.failed(key, record, failure, self.broker.now)
             self._source = self.lane.source = record.offset + 1
