@@ -55,10 +55,10 @@ def running_opensearch(folder: Path) -> Iterator[str]:
 
 
 def _answers(log: Path) -> bool:
-    """It names its port before it listens there."""
-    address = _address(log)
+    """It names its port before it listens there, and listens before it takes an index."""
+    address, healthy = _address(log), "/_cluster/health?wait_for_status=yellow&timeout=1s"
     try:
-        return address is not None and httpx.get(address).is_success
+        return address is not None and httpx.get(address + healthy).is_success
     except httpx.HTTPError:
         return False
 
