@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 
@@ -40,8 +41,9 @@ def running_opensearch(folder: Path) -> Iterator[str]:
         str(folder / "data"),
         "-numOfNode",
         "1",
+        # A name of its own: nodes on one machine find each other by it.
         "-clusterName",
-        folder.name,
+        uuid4().hex,
     ]
     log = folder / "server.log"
     server = start(command, environment=java_environment(settings), log=log)
