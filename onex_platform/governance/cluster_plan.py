@@ -24,7 +24,7 @@ from onex_platform.topics.policy import Policy
 CREATION, SETTING = "create-topic", "set-topic"
 
 _EVERYBODY, _EVERYTHING = "User:*", "*"
-_KEPT_TIME = "retention.ms"
+_KEPT_TIMES = ("retention.ms", "delete.retention.ms")  # of records, of tombstones
 _FOREVER = -1
 
 
@@ -176,15 +176,23 @@ def _setting_steps(wanted: TopicLayout, found: TopicLayout) -> Iterator[Step]:
     for setting, value in sorted(wanted.config.items()):
         before = found.config.get(setting)
         if before != value:
-            is_shorter = setting == _KEPT_TIME and _keeps_less(before, value)
             yield Step(
                 kind=SETTING,
                 name=wanted.name,
                 detail={"setting": setting},
                 before=before,
                 after=value,
-                danger=EnumDanger.SHORTER_RETENTION if is_shorter else None,
+                danger=EnumDanger.SHORTER_RETENTION if _loses(setting, before, value) else None,
             )
+
+
+def _loses(setting: str, before: str | None, after: str) -> bool:
+    """Whether the broker would drop what it keeps now: by time, or by another way to clean up."""
+    if setting in _KEPT_TIMES:
+        return _keeps_less(before, after)
+    return setting == "cleanup.policy" and not set(after.split(",")) <= set(
+        (before or after).split(",")
+    )
 
 
 def _keeps_less(before: str | None, after: str) -> bool:

@@ -45,7 +45,9 @@ def test_everything_is_made_on_an_empty_cluster_the_mode_before_the_schema() -> 
     ("before", "danger"),
     [("999", None), ("1001", EnumDanger.SHORTER_RETENTION), ("-1", EnumDanger.SHORTER_RETENTION)],
 )
-def test_only_a_shorter_retention_is_dangerous(before: str, danger: EnumDanger | None) -> None:
+def test_a_shorter_retention_is_dangerous_and_a_longer_one_is_not(
+    before: str, danger: EnumDanger | None
+) -> None:
     layout = TopicLayout("t", 3, 1, {"retention.ms": before})
     [step] = _plan(replace(_STATE, topics={"t": layout})).steps
     assert (step.kind, step.before, step.after, step.danger) == (
@@ -54,6 +56,27 @@ def test_only_a_shorter_retention_is_dangerous(before: str, danger: EnumDanger |
         "1000",
         danger,
     )
+
+
+@pytest.mark.parametrize(
+    ("setting", "before", "after", "is_dangerous"),
+    [
+        ("cleanup.policy", "compact", "delete", True),
+        ("cleanup.policy", "delete", "compact,delete", True),
+        ("cleanup.policy", "compact,delete", "compact", False),
+        ("delete.retention.ms", "2000", "1000", True),
+        ("delete.retention.ms", "1000", "2000", False),
+    ],
+)
+def test_another_way_to_clean_up_is_dangerous_if_it_drops_what_was_kept(
+    setting: str, before: str, after: str, is_dangerous: bool
+) -> None:
+    found, wanted = (
+        replace(_STATE, topics={"t": TopicLayout("t", 1, 1, {setting: value})})
+        for value in (before, after)
+    )
+    [step] = _plan(found, wanted).steps
+    assert (step.danger is EnumDanger.SHORTER_RETENTION) == is_dangerous
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 6])
