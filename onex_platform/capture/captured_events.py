@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 FORMAT_VERSION = "v1"
 
@@ -52,6 +54,40 @@ class CapturedEvent:
     attributes: Mapping[str, str] = field(default_factory=dict)
     producer_id: str = ""
     producer_sequence: int = 0
+
+
+class EventColumns(NamedTuple):
+    """Events column by column: the fields of `CapturedEvent`, in their order, but for the tenant,
+    which all of a page share."""
+
+    writer_ids: list[str]
+    sequences: list[int]
+    event_ids: list[str]
+    times_us: list[int]
+    payloads: list[bytes]
+    attributes: list[Mapping[str, str]]
+    producer_ids: list[str]
+    producer_sequences: list[int]
+
+    @classmethod
+    def of(cls, events: Iterable[CapturedEvent]) -> EventColumns:
+        rows = [_FIELDS(event) for event in events]
+        columns: Iterable[list[Any]] = (
+            map(list, zip(*rows, strict=True)) if rows else ([] for _ in cls._fields)
+        )
+        return cls(*columns)
+
+    def extend(self, more: EventColumns) -> None:
+        """Add events behind those that are there."""
+        columns: tuple[list[Any], ...] = self
+        for column, values in zip(columns, more, strict=True):
+            column.extend(values)  # type: ignore[arg-type]
+
+    def events(self, tenant: str) -> tuple[CapturedEvent, ...]:
+        return tuple(CapturedEvent(tenant, *row) for row in zip(*self, strict=True))
+
+
+_FIELDS = attrgetter(*(name for name in CapturedEvent.__slots__ if name != "tenant"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +155,23 @@ class DecodedPage:
 
 def ranges_of(events: Iterable[CapturedEvent]) -> tuple[WriterRange, ...]:
     """The ranges of events that are sorted by writer, then by sequence."""
+    return ranges_in((event.writer_id, event.sequence, event.timestamp_us) for event in events)
+
+
+def ranges_in(places: Iterable[tuple[str, int, int]]) -> tuple[WriterRange, ...]:
+    """The same, of each event's writer, sequence and time."""
     return tuple(
-        _range_of(writer, list(some))
-        for writer, some in groupby(events, key=lambda event: event.writer_id)
+        _range_of(writer, list(some)) for writer, some in groupby(places, key=itemgetter(0))
     )
 
 
-def _range_of(writer_id: str, events: Sequence[CapturedEvent]) -> WriterRange:
-    times = [event.timestamp_us for event in events]
+def _range_of(writer_id: str, places: Sequence[tuple[str, int, int]]) -> WriterRange:
+    times = [time for _, _, time in places]
     return WriterRange(
         writer_id=writer_id,
-        first_sequence=events[0].sequence,
-        last_sequence=events[-1].sequence,
+        first_sequence=places[0][1],
+        last_sequence=places[-1][1],
         first_time_us=min(times),
         last_time_us=max(times),
-        events=len(events),
+        events=len(places),
     )

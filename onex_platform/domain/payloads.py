@@ -36,6 +36,8 @@ Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 Epoch = Annotated[int, Field(strict=True, ge=0, le=MAX_EPOCH)]
 ShortText = Annotated[str, Field(max_length=1024)]
 NodeId = Annotated[str, Field(strict=True)]
+# Where in the network a node is to be found: in clear for its readers, out of logs and telemetry.
+Endpoints = Annotated[dict[str, str], Field(json_schema_extra={"pii": "low"})]
 NodeType = Annotated[EnumNodeType, BeforeValidator(lambda value: EnumNodeType(value))]
 
 
@@ -75,7 +77,7 @@ class IntrospectionPayload(NodePayload):
     node_version: ShortText | None = None
     node_name: ShortText | None = None
     capabilities: ModelNodeCapabilities = ModelNodeCapabilities()
-    endpoints: dict[str, str] = {}
+    endpoints: Endpoints = {}
     metadata: dict[str, Any] = {}
     network_id: ShortText | None = None
     deployment_id: ShortText | None = None

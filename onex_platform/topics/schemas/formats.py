@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -146,6 +147,13 @@ class AvroSchema(_WrittenInJson):
         encoded = BytesIO()
         avro.io.DatumWriter(self.parse()).write(value, avro.io.BinaryEncoder(encoded))
         return encoded.getvalue()
+
+    def decode(self, value: bytes) -> Any:
+        """A value that `encode` has written, by the same schema."""
+        try:
+            return avro.io.DatumReader(self.parse()).read(avro.io.BinaryDecoder(BytesIO(value)))
+        except (avro.errors.AvroException, ValueError, struct.error) as error:
+            raise SchemaError(f"$: {error}") from None
 
     def fields(self) -> Iterator[SchemaField]:
         yield from avro_fields(self.document)
