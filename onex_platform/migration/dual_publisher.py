@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from onex_platform.base.errors import ConfigurationError, InfraError
+from onex_platform.base.errors import InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.engines.kafka.sender import send_each
+from onex_platform.migration.event_ids import id_to_add
+from onex_platform.migration.move import broker_name, move_of
 from onex_platform.topics.catalogue import Catalogue, Outlet, with_marks
 
 Event = tuple[bytes, str]  # the envelope and the record's key
@@ -29,6 +31,10 @@ class DualPublisher:
     def __init__(self, producer: KafkaProducer, source: Outlet, target: Outlet) -> None:
         self._producer = producer
         self._outlets = source, target
+        self._names = {
+            outlet.topic: broker_name(producer.settings, outlet.contract)
+            for outlet in self._outlets
+        }
 
     def publish(
         self, envelope: bytes, *, key: str, headers: Sequence[tuple[str, str]] = ()
@@ -42,7 +48,12 @@ class DualPublisher:
         """Publish events in their order: all to the source, then all to the target."""
         for outlet, mark in with_marks(self._outlets):
             records = [
-                KafkaRecord(outlet.topic, outlet.value(envelope), key, [*headers, *mark])
+                KafkaRecord(
+                    self._names[outlet.topic],
+                    outlet.value(envelope),
+                    key,
+                    [*headers, *id_to_add(key.encode(), envelope, headers), *mark],
+                )
                 for envelope, key in events
             ]
             with effect("migration.dual_send"):
@@ -63,13 +74,8 @@ def open_dual_publisher(
 
     Events are given in the source's version, and lifted for the target.
     """
-    intent = catalogue.intents.get(topic)
-    if intent is None:
-        raise ConfigurationError(
-            f"{topic} moves nowhere: there is no migration.yaml beside its contract.",
-            hint="`onex migrate status` lists the topics that move.",
-        )
-    lifts = () if intent.lift is None else (intent.lift,)
-    source, target = Outlet(catalogue[topic]), Outlet(catalogue[intent.to], lifts)
+    move = move_of(settings, catalogue, topic)
+    lifts = () if move.intent.lift is None else (move.intent.lift,)
+    source, target = Outlet(move.source), Outlet(move.target, lifts)
     with open_producer(settings) as producer:
         yield DualPublisher(producer, source, target)

@@ -32,11 +32,13 @@ def event_id_of(
     return _envelope_id(value) or _digest(key, value)
 
 
-def has_own_id(value: bytes | None, headers: Iterable[tuple[str, bytes | str | None]]) -> bool:
-    """Whether the record says its id, wherever it goes."""
-    return _envelope_id(value) != "" or any(
-        name in (EVENT_ID, _CLOUD_EVENT_ID) for name, _ in headers
-    )
+def id_to_add(key: bytes | None, value: bytes | None, headers: Headers) -> list[tuple[str, str]]:
+    """The header with the id of a record that does not say it: what it is made of may change on
+    the way to another topic."""
+    says_it = any(name in (EVENT_ID, _CLOUD_EVENT_ID) and content for name, content in headers)
+    if says_it or _envelope_id(value):
+        return []
+    return [(EVENT_ID, _digest(key, value))]
 
 
 def _envelope_id(value: bytes | None) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onex_platform.base.settings import Settings
+from onex_platform.domain.headers import SNAPSHOT_VERSION
 from onex_platform.engines.kafka.access import Right, rights
 from onex_platform.engines.kafka.clients import KafkaAdmin, Positions, open_admin, read_to_end
 from onex_platform.engines.kafka.group_offsets import (
@@ -21,12 +22,12 @@ from onex_platform.engines.kafka.usage import reading_groups
 from onex_platform.engines.postgres.database import Database
 from onex_platform.governance.provision import create_topics
 from onex_platform.migration import phase_table
-from onex_platform.migration.mirror import id_of
+from onex_platform.migration.mirror import headers_of, id_of
+from onex_platform.migration.move import Move
 from onex_platform.migration.phase_table import MoveState, by_partition
 from onex_platform.migration.phases import Evidence, GroupEvidence
-from onex_platform.migration.sides import Comparison, Seen, compare
-from onex_platform.topics.catalogue import Catalogue, TopicContract
-from onex_platform.topics.migration_intent import EnumMigrationPhase, MigrationIntent
+from onex_platform.migration.sides import Comparison, Seen, compare, compare_latest
+from onex_platform.topics.migration_intent import EnumMigrationPhase
 from onex_platform.topics.patterns import Resource
 
 _HOUR = timedelta(hours=1)
@@ -34,21 +35,6 @@ _EVERYBODY = "User:*"
 
 # The next offsets of a topic in the log, by partition; None if the log does not read the topic.
 Archived = Callable[[str], Mapping[int, int] | None]
-
-
-@dataclass(frozen=True)
-class Move:
-    """One topic's move: where it leads, and what is intended."""
-
-    source: TopicContract
-    target: TopicContract
-    intent: MigrationIntent
-
-    @property
-    def retention(self) -> timedelta | None:
-        """For how long both sides surely keep a record; None: for ever."""
-        kept = [c.retention for c in (self.source, self.target) if c.retention is not None]
-        return min(kept, default=None)
 
 
 @dataclass(frozen=True)
@@ -86,7 +72,7 @@ class Observer:
 
     def inventory(self, move: Move, now: datetime) -> dict[str, Any]:
         """Who reads the source and where, and how much is written: for whoever has to go back."""
-        topic = move.source.topic
+        topic = move.origin
         with open_admin(self.settings) as admin:
             ends, hour = end_offsets(admin, topic), offsets_at(admin, topic, now - _HOUR)
             groups = {
@@ -105,9 +91,13 @@ class Observer:
         if span is not None:
             since = max(since, now - span)
         since_ms, until_ms = _ms(since), _ms(now if frozen else now - intent.settle)
+        if move.source.is_compacted:
+            if frozen:  # both agreed when it was, and what it has is being superseded
+                return Comparison()
+            here, there = self._states(move.origin), self._states(move.destination)
+            return compare_latest(here, there, until_ms=until_ms)
         source, target = (
-            self._seen(contract.topic, since - intent.settle)
-            for contract in (move.source, move.target)
+            self._seen(topic, since - intent.settle) for topic in (move.origin, move.destination)
         )
         both_ways = intent.complete == "both" and not frozen
         return compare(source, target, since_ms=since_ms, until_ms=until_ms, both_ways=both_ways)
@@ -120,29 +110,37 @@ class Observer:
             for message in read_to_end(self.settings, [topic], start)
         ]
 
+    def _states(self, topic: str) -> Iterator[Seen]:
+        """All of a snapshot topic; a record's event is the version of its row."""
+        for message in read_to_end(self.settings, [topic]):
+            version = dict(headers_of(message)).get(SNAPSHOT_VERSION)
+            named = f"version {version.decode()}" if isinstance(version, bytes) else id_of(message)
+            key, at_ms = _key(message.key()), message.timestamp()[1]
+            yield Seen(named, key, at_ms, removes=message.value() is None)
+
     def _before(self, admin: KafkaAdmin, move: Move) -> dict[str, Any]:
-        # Nothing but this topic is looked at, and nothing is created.
-        found = create_topics(self.settings, Catalogue([move.target]), dry_run=True)
-        missing = tuple(f"{topic} does not exist" for topic in found.created)
+        topic = move.destination
+        found = create_topics(self.settings, move.catalogue, only={topic}, dry_run=True)
+        missing = () if topic in found.existing else (f"{topic} does not exist",)
         with self.database.transaction() as cursor:
-            retired = phase_table.is_retired(cursor, move.target.topic)
+            retired = phase_table.is_retired(cursor, move.destination)
         allowed = rights(admin) or set()
         return {
             "drift": (*missing, *map(str, found.drift), *found.impossible),
-            "missing_rights": _lacking(allowed, move.source.topic, move.target.topic),
+            "missing_rights": _lacking(allowed, move.origin, move.destination),
             "strange_groups": _strangers(admin, move),
             "retired_name": retired,
         }
 
     def _groups(self, admin: KafkaAdmin, move: Move) -> tuple[GroupEvidence, ...]:
         with self.database.transaction() as cursor:
-            handed = phase_table.migrated_groups(cursor, move.source.topic)
-        ends = end_offsets(admin, move.target.topic)
+            handed = phase_table.migrated_groups(cursor, move.origin)
+        ends = end_offsets(admin, move.destination)
         found = []
         for group, successor in sorted(move.intent.groups.items()):
             stopped = handed[group].stopped_at if group in handed else {}
-            now_at = by_partition(committed(admin, group, move.source.topic))
-            position = committed(admin, successor, move.target.topic)
+            now_at = by_partition(committed(admin, group, move.origin))
+            position = committed(admin, successor, move.destination)
             found.append(
                 GroupEvidence(
                     group,
@@ -156,7 +154,7 @@ class Observer:
         return tuple(found)
 
     def _frozen(self, admin: KafkaAdmin, move: Move, state: MoveState) -> dict[str, Any]:
-        topic = move.source.topic
+        topic = move.origin
         ends = end_offsets(admin, topic)
         allowed = rights(admin)
         grown = by_partition(ends)
@@ -167,23 +165,23 @@ class Observer:
         }
 
     def _unarchived(self, move: Move, ends: Positions) -> int | None:
-        reached = self.archived(move.source.topic) if move.source.registration_input else None
+        reached = self.archived(move.origin) if move.source.registration_input else None
         if reached is None:
             return None
         return sum(max(0, end - reached.get(part, 0)) for (_, part), end in ends.items())
 
     def _unmirrored(self, admin: KafkaAdmin, move: Move) -> int:
         """Records that the source has no more and the mirror never saw."""
-        source = move.source.topic
+        source = move.origin
         with self.database.transaction() as cursor:
-            reached = phase_table.mirror_positions(cursor, source, move.target.topic)
+            reached = phase_table.mirror_positions(cursor, source, move.destination)
         oldest = first_offsets(admin, source)
         return sum(max(0, first - reached.get(place, first)) for place, first in oldest.items())
 
 
 def _strangers(admin: KafkaAdmin, move: Move) -> tuple[str, ...]:
     """Groups that read the source and that the intent says nothing about."""
-    readers = reading_groups(admin, [move.source.topic])[move.source.topic]
+    readers = reading_groups(admin, [move.origin])[move.origin]
     return tuple(sorted(readers - {*move.intent.groups, *move.intent.left_behind}))
 
 

@@ -20,6 +20,9 @@ from onex_platform.base.errors import ConfigurationError, InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import shortened
+from onex_platform.delivery.config import DeliveryConfig
+from onex_platform.delivery.consumer import wall_clock
+from onex_platform.delivery.letters import parked_keys
 from onex_platform.engines.kafka.clients import KafkaAdmin, Positions, open_admin, read_to_end
 from onex_platform.engines.kafka.group_offsets import (
     commit_for,
@@ -29,6 +32,7 @@ from onex_platform.engines.kafka.group_offsets import (
     member_count,
     offsets_at,
 )
+from onex_platform.engines.kafka.topic_admin import topic_names
 from onex_platform.migration.mirror import id_of, place_of
 
 
@@ -105,6 +109,22 @@ def hand_over(settings: Settings, plan: Handover) -> None:
             f"Group {plan.following.group} is at {_shown(found)}, not at "
             f"{_shown(plan.begins_at)}: somebody else set it.",
             hint="Stop its consumers, then hand over again.",
+        )
+
+
+def require_nothing_waits(settings: Settings, delivery: DeliveryConfig) -> None:
+    """Refuse to hand over while keys of the leaving group wait or are dead: their records are
+    committed on its topic, stand in `rty` and `dlt` of that topic, and the following group reads
+    others."""
+    with open_admin(settings) as admin:
+        if not {delivery.retry, delivery.dead_letters} <= topic_names(admin):
+            return  # nobody of the group has ever let a record wait
+    if parked := parked_keys(settings, delivery, wall_clock()):
+        keys = shortened(sorted(key.name for key in parked))
+        raise ConfigurationError(
+            f"{len(parked)} keys of {delivery.group} wait in {delivery.retry} or are dead: {keys}.",
+            hint="Let its consumers handle them first; `onex delivery replay` and `release` "
+            "decide about dead ones.",
         )
 
 

@@ -10,9 +10,11 @@ What holds, wherever it is stopped, and whoever else writes the destination:
   If the other record has not come by then, the producer died in between, and the mirror sends it.
 - A copy names the topic that it came from (`MIRRORED_FROM`) and is never copied home: it may be
   younger than anything that is looked at there.
+- A record that can't be lifted, or is too large for the destination, is named, and holds up its
+  partition; the others go on.
 - A position moves after the broker has acknowledged everything before it.
 
-`Route.copy` is what a record becomes; whoever consumes records by other means needs only that.
+`Route.copy` is what a record becomes.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from onex_platform.base.errors import InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
+from onex_platform.base.telemetry import get_logger, redact
 from onex_platform.engines.kafka.clients import (
     Deliveries,
     KafkaProducer,
@@ -39,9 +42,11 @@ from onex_platform.engines.kafka.clients import (
     translated,
 )
 from onex_platform.engines.kafka.group_offsets import end_offsets, first_offsets, offsets_at
+from onex_platform.engines.kafka.topic_admin import most_bytes
+from onex_platform.engines.kafka.transactions import record_bytes
 from onex_platform.engines.postgres.database import Database
 from onex_platform.migration import phase_table
-from onex_platform.migration.event_ids import EVENT_ID, Headers, event_id_of, has_own_id
+from onex_platform.migration.event_ids import Headers, event_id_of, id_to_add
 from onex_platform.topics.catalogue import ALSO_ON
 from onex_platform.topics.migration_intent import Lift
 
@@ -50,6 +55,8 @@ MIRRORED_FROM = "x-mirrored-from"
 BATCH_RECORDS = 2000
 _BEGINNING = datetime.fromtimestamp(0, UTC)
 _QUEUE_WAIT_SECONDS = 0.5
+# What lengths and the like add to a record, and to each of its headers.
+_FIELD_BYTES = 40
 
 
 class Copy(NamedTuple):
@@ -60,6 +67,13 @@ class Copy(NamedTuple):
     headers: Headers
     timestamp_ms: int
     partition: int  # -1: by the key
+
+    @property
+    def size(self) -> int:
+        """Its bytes on the wire, at most."""
+        headers = sum(len(name) + len(content or b"") for name, content in self.headers)
+        fields = 1 + len(self.headers)
+        return len(self.value or b"") + len(self.key or b"") + headers + fields * _FIELD_BYTES
 
 
 @dataclass(frozen=True)
@@ -78,8 +92,7 @@ class Route:
         key, value = _bytes(message.key()), _bytes(message.value())
         marks = (ALSO_ON, MIRRORED_FROM)
         headers = [(name, content) for name, content in headers_of(message) if name not in marks]
-        if not has_own_id(value, headers):
-            headers.append((EVENT_ID, event_id_of(key, value, headers)))
+        headers += id_to_add(key, value, headers)
         headers.append((MIRRORED_FROM, self.origin))
         lifted = value if value is None or self.lift is None else self.lift.apply(value)
         kind, stamp = message.timestamp()
@@ -101,16 +114,19 @@ class Route:
 
 @dataclass
 class MirrorAccount:
-    """What one pass did: copied, found on the destination, and left for later."""
+    """What one pass did: copied, found on the destination, left for later, and where it stopped
+    at a record that can't be copied, with the reason."""
 
     copied: int = 0
     known: int = 0
     waiting: int = 0
+    stuck: list[str] = field(default_factory=list)
 
     def __iadd__(self, other: MirrorAccount) -> Self:
         self.copied += other.copied
         self.known += other.known
         self.waiting += other.waiting
+        self.stuck += other.stuck
         return self
 
 
@@ -168,14 +184,16 @@ class _Pass:
             self._first = first_offsets(admin, route.origin)
             _require_kept(self._first, start)
             other = end_offsets(admin, route.destination)
+            self._most_bytes = record_bytes(most_bytes(admin, route.destination))
         self._same_partitions = len(other) == len(self._ends)
 
     def run(self) -> MirrorAccount:
         # A partition that was added meanwhile is read from its beginning.
         start = {**self._first, **self._positions}
         records = read_to_end(self._settings, [self._route.origin], start, dict(self._ends))
-        gapless = {"enable.gapless.guarantee": True}
-        with open_producer(self._settings, **gapless) as producer:
+        # One that the broker refused would end the producer, so what is too large is never sent.
+        config = {"enable.gapless.guarantee": True, "message.max.bytes": self._most_bytes}
+        with open_producer(self._settings, **config) as producer:
             for batch in _batches(records, BATCH_RECORDS):
                 self._copy(producer, batch)
         # Markers of transactions take offsets, too, and are no records.
@@ -202,8 +220,10 @@ class _Pass:
             elif self._is_left_to_its_producer(message):
                 self._held.add(place)
                 self._account.waiting += 1
+            elif (copy := self._copied(message)) is None:
+                self._held.add(place)
             else:
-                copies.append(self._route.copy(message, same_partitions=self._same_partitions))
+                copies.append(copy)
                 known.ids.add(event_id)
                 passed[place] = cast("int", message.offset()) + 1
         if copies:
@@ -212,6 +232,21 @@ class _Pass:
         if passed:
             self._advance(passed)
         self._account.copied += len(copies)
+
+    def _copied(self, message: Message) -> Copy | None:
+        """What the record becomes; None and named if that can't be, or can't be sent."""
+        try:
+            copy = self._route.copy(message, same_partitions=self._same_partitions)
+        except Exception as error:  # a function of the intent's may raise anything
+            reason = redact(f"{type(error).__name__}: {error}")
+        else:
+            if copy.size <= self._most_bytes:
+                return copy
+            reason = f"{copy.size} bytes, and {self._route.destination} takes {self._most_bytes}"
+        where = f"{message.topic()}[{message.partition()}] {message.offset()}"
+        self._account.stuck.append(f"{where}: {reason}")
+        get_logger(__name__).error("migration.not_copied", record=where, reason=reason)
+        return None
 
     def _advance(self, passed: Positions) -> None:
         with effect("migration.mirror_advance"), self._database.transaction() as cursor:

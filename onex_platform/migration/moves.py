@@ -14,18 +14,27 @@ from typing import Any
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
+from onex_platform.delivery.config import DeliveryConfig, broker_names
 from onex_platform.engines.kafka.clients import open_admin
 from onex_platform.engines.kafka.topic_admin import topic_names
 from onex_platform.engines.postgres.database import Database
 from onex_platform.migration import phase_table
-from onex_platform.migration.evidence import Archived, Move, Observer
-from onex_platform.migration.handover import Handover, Party, hand_over, plan_handover
+from onex_platform.migration.evidence import Archived, Observer
+from onex_platform.migration.handover import (
+    Handover,
+    Party,
+    hand_over,
+    plan_handover,
+    require_nothing_waits,
+)
 from onex_platform.migration.mirror import MirrorAccount, mirror_once
+from onex_platform.migration.move import Move, move_of
 from onex_platform.migration.phase_steps import PhaseSteps
 from onex_platform.migration.phase_table import MoveState
 from onex_platform.migration.phases import BEFORE, NEXT, Condition, conditions, in_the_way
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
+from onex_platform.topics.policy import load_policy
 
 
 @dataclass(frozen=True)
@@ -71,12 +80,12 @@ class Migrator:
 
     def status(self, source: str, now: datetime | None = None) -> MoveStatus:
         """Every condition of the present phase, measured now; changes nothing."""
-        move, state = self._move(source), self._state(source)
+        move, state = self._move_and_state(source)
         found: tuple[Condition, ...] = ()
         if state.changing_to is None:  # else the topics may stand between two phases
             evidence = self._observer.evidence(move, state, now or datetime.now(UTC))
             found = conditions(state.phase, evidence)
-        return MoveStatus(source, move.target.topic, state, found)
+        return MoveStatus(move.origin, move.destination, state, found)
 
     def advance(self, source: str, order: Order, now: datetime | None = None) -> Phase:
         """Enter the next phase if everything holds that must; the phase that was entered.
@@ -85,11 +94,11 @@ class Migrator:
         before a topic is deleted all is measured once more.
         """
         move = self._move(source)
-        with phase_table.change_alone(self._database, source):
+        with phase_table.change_alone(self._database, move.origin):
             return self._advance(move, order, now or datetime.now(UTC))
 
     def _advance(self, move: Move, order: Order, now: datetime) -> Phase:
-        source = move.source.topic
+        source = move.origin
         state = self._state(source)
         if state.phase not in NEXT:
             raise ConfigurationError(
@@ -120,11 +129,11 @@ class Migrator:
         In the first phase nothing is left to undo but an empty target, which is removed.
         """
         move = self._move(source)
-        with phase_table.change_alone(self._database, source):
+        with phase_table.change_alone(self._database, move.origin):
             return self._go_back(move, order)
 
     def _go_back(self, move: Move, order: Order) -> Phase:
-        source = move.source.topic
+        source = move.origin
         state = self._state(source)
         phase = state.phase
         if state.changing_to in (phase, NEXT.get(phase, phase)):
@@ -139,7 +148,7 @@ class Migrator:
 
     def plan_handover(self, source: str, group: str, *, back: bool = False) -> Handover:
         """Where the group's successor must begin, or the group itself on its way back."""
-        move, state = self._move(source), self._state(source)
+        move, state = self._move_and_state(source)
         if state.phase is not Phase.MOVE:
             raise ConfigurationError(
                 f"Groups are handed over in the phase move; {source} is in {state.phase}.",
@@ -156,14 +165,20 @@ class Migrator:
                 f"Group {group} {said}.", hint=f"`onex migrate status {source}` shows the groups."
             )
         old = Party(group, source)
-        new = Party(move.intent.groups[group], move.target.topic)
+        new = Party(move.intent.groups[group], move.destination)
         leaving, following = (new, old) if back else (old, new)
+        left = move.target if back else move.source
+        if left.retry is not None:
+            naming = broker_names(self._settings, load_policy().home)
+            delivery = DeliveryConfig.from_contract(left, leaving.group, naming)
+            require_nothing_waits(self._settings, delivery)
         return plan_handover(self._settings, leaving, following, move.intent.settle)
 
     def handover(self, source: str, group: str, *, back: bool = False) -> Handover:
         """Hand a group's work to its successor, or back."""
-        with phase_table.change_alone(self._database, source):
-            return self._hand_over(source, group, back=back)
+        origin = self._move(source).origin
+        with phase_table.change_alone(self._database, origin):
+            return self._hand_over(origin, group, back=back)
 
     def _hand_over(self, source: str, group: str, *, back: bool) -> Handover:
         plan = self.plan_handover(source, group, back=back)
@@ -178,7 +193,7 @@ class Migrator:
 
     def mirror(self, source: str) -> MirrorAccount:
         """One pass of the mirror: forward, and backward where the source was filled again."""
-        move, state = self._move(source), self._state(source)
+        move, state = self._move_and_state(source)
         account = MirrorAccount()
         if state.phase.writes_both:
             steps = self._steps(move)
@@ -190,7 +205,7 @@ class Migrator:
         self, move: Move, state: MoveState, order: Order, now: datetime
     ) -> tuple[Condition, ...]:
         """What was measured, if nothing of it is in the way."""
-        source = move.source.topic
+        source = move.origin
         found = conditions(state.phase, self._observer.evidence(move, state, now))
         if unmet := in_the_way(found, forced=order.forced):
             raise ConfigurationError(
@@ -220,8 +235,8 @@ class Migrator:
         with effect("migration.begin_change"), self._database.transaction() as cursor:
             phase_table.begin_change(
                 cursor,
-                move.source.topic,
-                move.target.topic,
+                move.origin,
+                move.destination,
                 step,
                 by=order.by,
                 reason=order.reason,
@@ -245,13 +260,11 @@ class Migrator:
         return PhaseSteps(self._settings, self._database, move)
 
     def _move(self, source: str) -> Move:
-        intent = self._catalogue.intents.get(source)
-        if intent is None:
-            raise ConfigurationError(
-                f"Topic {source!r} moves nowhere: there is no migration.yaml beside its contract.",
-                hint=f"These move: {', '.join(self.sources()) or 'none'}.",
-            )
-        return Move(self._catalogue[source], self._catalogue[intent.to], intent)
+        return move_of(self._settings, self._catalogue, source)
+
+    def _move_and_state(self, source: str) -> tuple[Move, MoveState]:
+        move = self._move(source)
+        return move, self._state(move.origin)
 
     def _state(self, source: str) -> MoveState:
         with self._database.transaction() as cursor:

@@ -19,20 +19,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from onex_platform.base.errors import ConfigurationError
+from onex_platform.base.errors import ConfigurationError, InfraError
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
+from onex_platform.base.telemetry import shortened
 from onex_platform.engines.kafka.access import grant, revoke, rights
-from onex_platform.engines.kafka.clients import Positions, open_admin
+from onex_platform.engines.kafka.clients import Positions, open_admin, written_positions
 from onex_platform.engines.kafka.group_offsets import committed, end_offsets, first_offsets
 from onex_platform.engines.kafka.topic_admin import delete, topic_names
 from onex_platform.engines.kafka.usage import reading_groups
 from onex_platform.engines.postgres.database import Cursor, Database
 from onex_platform.governance.provision import create_topics
 from onex_platform.migration import phase_table
-from onex_platform.migration.evidence import Move, write_denial
+from onex_platform.migration.evidence import write_denial
 from onex_platform.migration.mirror import Route, mirror_once
-from onex_platform.topics.catalogue import Catalogue
+from onex_platform.migration.move import Move
 from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
 
 _PAUSE_SECONDS = 0.1
@@ -68,9 +69,11 @@ class PhaseSteps:
                 self._drain(self.forward)
                 with self._entering(phase) as cursor:
                     self._deny_writing()
+                    self._await_commits()
                     # Whatever is appended behind what was drained is seen later.
                     phase_table.note_freeze(cursor, self._source, self._drain(self.forward))
-                    phase_table.move_mirror(cursor, self._source, self._ends(self._target))
+                    if not self.move.source.is_compacted:
+                        phase_table.move_mirror(cursor, self._source, self._ends(self._target))
             case Phase.RETIRED:
                 self._retire_name()
                 with open_admin(self.settings) as admin, effect("migration.delete_source"):
@@ -110,11 +113,11 @@ class PhaseSteps:
 
     @property
     def _source(self) -> str:
-        return self.move.source.topic
+        return self.move.origin
 
     @property
     def _target(self) -> str:
-        return self.move.target.topic
+        return self.move.destination
 
     @contextmanager
     def _entering(self, phase: Phase) -> Iterator[Cursor]:
@@ -135,7 +138,10 @@ class PhaseSteps:
         return needed
 
     def _begin_mirrors(self, *starts: tuple[Route, Positions]) -> None:
-        """Set each mirror to its beginning, unless it has begun."""
+        """Set each mirror to its beginning, unless it has begun. A compacted topic has none: the
+        registry writes both sides, and its sweep brings what one of them lacks."""
+        if self.move.source.is_compacted:
+            return
         with effect("migration.begin_mirror"), self.database.transaction() as cursor:
             for route, start in starts:
                 if not phase_table.mirror_positions(cursor, route.origin, route.destination):
@@ -145,9 +151,24 @@ class PhaseSteps:
         """Copy what there is now, until nothing of it waits for a producer that writes both: at
         most until it settled. Where that ended."""
         ends = self._ends(route.origin)
-        while mirror_once(self.settings, self.database, route, ends).waiting:
+        while True:
+            done = mirror_once(self.settings, self.database, route, ends)
+            if done.stuck:
+                raise InfraError(
+                    f"Records can't be copied to {route.destination}: {shortened(done.stuck)}.",
+                    hint="Mend the function that the intent names, or raise max_message in the "
+                    "contract; the mirror goes on from there.",
+                )
+            if not done.waiting:
+                return ends
             time.sleep(_PAUSE_SECONDS)
-        return ends
+
+    def _await_commits(self) -> None:
+        """Let the source show what its publisher has committed, and abort what a killed one left:
+        until then it ends before that."""
+        written = written_positions(self.settings, [self._source])
+        while any(end < written[place] for place, end in self._ends(self._source).items()):
+            time.sleep(_PAUSE_SECONDS)
 
     def _ends(self, topic: str) -> Positions:
         with open_admin(self.settings) as admin:
@@ -183,9 +204,7 @@ class PhaseSteps:
         move = self.move
         with open_admin(self.settings) as admin:
             is_there = self._source in topic_names(admin)
-            # The intent keeps a topic whose deprecation is over from being left out.
-            both = Catalogue([move.source, move.target], {self._source: move.intent})
-            create_topics(self.settings, both)
+            create_topics(self.settings, move.catalogue, only={self._source, self._target})
             followed_from = (end_offsets if is_there else first_offsets)(admin, self._source)
             filled_from = first_offsets(admin, self._target)
         self._begin_mirrors((self.forward, followed_from), (self.backward, filled_from))

@@ -19,6 +19,7 @@ class Seen(NamedTuple):
     event_id: str
     key: bytes | None
     at_ms: int  # when it was appended
+    removes: bool = False  # a tombstone
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,37 @@ def compare(
     )
 
 
+def compare_latest(source: Iterable[Seen], target: Iterable[Seen], *, until_ms: int) -> Comparison:
+    """Judge two compacted topics: what each key has last, whatever it had before.
+
+    A key of which either side has something younger than `until_ms` is left out. A tombstone is as
+    good as nothing: compaction takes it away. Differing keys are named with what the side has.
+    """
+    here, there = ({seen.key: seen for seen in side} for side in (source, target))
+    young = {seen.key for seen in (*here.values(), *there.values()) if seen.at_ms >= until_ms}
+    settled = (here.keys() | there.keys()) - young
+    live, other = (
+        {key: side[key].event_id for key in settled if key in side and not side[key].removes}
+        for side in (here, there)
+    )
+    return Comparison(
+        compared=len(settled),
+        missing_on_target=_of_keys(live, other),
+        missing_on_source=_of_keys(other, live),
+    )
+
+
+def _of_keys(
+    side: Mapping[bytes | None, str], other: Mapping[bytes | None, str]
+) -> tuple[str, ...]:
+    differing = {key: event_id for key, event_id in side.items() if other.get(key) != event_id}
+    return tuple(sorted(f"{_shown(key)}: {event_id}" for key, event_id in differing.items()))
+
+
+def _shown(key: bytes | None) -> str:
+    return "no key" if key is None else key.decode(errors="backslashreplace")
+
+
 def _disordered(
     source: Sequence[Seen], target: Sequence[Seen], common: Collection[str]
 ) -> Iterable[str]:
@@ -64,8 +96,7 @@ def _disordered(
     for key in before.keys() | after.keys():
         for one, other in zip(before.get(key, ()), after.get(key, ()), strict=False):
             if one != other:
-                shown = "no key" if key is None else key.decode(errors="backslashreplace")
-                yield f"{shown}: {other} before {one}"
+                yield f"{_shown(key)}: {other} before {one}"
                 break
 
 

@@ -45,7 +45,7 @@ def payload_of(
     return about | _REGISTRY_FIELDS[kind](node, time_ms, manner, windows)
 
 
-def heartbeat_form(node: Node) -> BeatForm:
+def heartbeat_form(node: Node, *, old_style: bool) -> BeatForm:
     """The heartbeats of this node for as long as its life and version last."""
     fields = _from_node(node) | {"node_type": _type_text(node), "node_version": _version(node)}
     if not node.traits.epoch_in_beats:
@@ -53,7 +53,7 @@ def heartbeat_form(node: Node) -> BeatForm:
     return beat_form(
         envelope(
             event_id=uuid_text(0),
-            event_type=event_type_of(Kind.NODE_HEARTBEAT, old_style=node.traits.legacy),
+            event_type=event_type_of(Kind.NODE_HEARTBEAT, old_style=old_style),
             source=node.traits.own_voice.source,
             correlation_id=node.correlation_id,
             timestamp_ms=0,

@@ -20,7 +20,7 @@ from random import Random
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.intake import is_ledgered
-from onex_platform.simulate.event_payloads import REGISTRYS, heartbeat_form
+from onex_platform.simulate.event_payloads import REGISTRYS
 from onex_platform.simulate.nodes import Node, draw_traits
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.profiles import EnumDisturbance
@@ -227,12 +227,12 @@ class Fleet:
             self._renew(node)
         if step.manner is Manner.UPDATE:
             node.level += 1
-            node.beat_form = heartbeat_form(node)
+            node.beat_form = self._scribe.beat_form(node)
         node.closed = node.closed or step.closes
 
     def _renew(self, node: Node) -> None:
         node.correlation_id = uuid_text(self._random.getrandbits(128))
-        node.beat_form = heartbeat_form(node)
+        node.beat_form = self._scribe.beat_form(node)
 
     def _beat(self, node: Node, time_ms: int) -> Record | None:
         record = self._scribe.heartbeat(node, time_ms)

@@ -17,6 +17,7 @@ from onex_platform.base.settings import Settings
 from onex_platform.engines.kafka.clients import KafkaRecord, open_admin, open_producer
 from onex_platform.engines.kafka.sender import Sender
 from onex_platform.engines.kafka.topic_admin import topic_names
+from onex_platform.migration.present import catalogue_now
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import FleetPlan
 from onex_platform.simulate.records import Summary
@@ -51,10 +52,11 @@ def play_to_kafka(
 ) -> PlayReport:
     """Play the fleet to the catalogue's topics, from now on until the plan ends or Ctrl-C.
 
-    `settings` are attached, and the topics exist. Every record is acknowledged on return; one that
-    is refused raises.
+    `settings` are attached, and the topics exist. Nodes speak on the names and in the versions that
+    topics had moved to when the fleet began. Every record is acknowledged on return; one that is
+    refused raises.
     """
-    routes = routes_of(catalogue)
+    routes = routes_of(catalogue_now(settings, catalogue))
     _require_topics(settings, routes)
     limit = {"message.max.bytes": plan.max_event_bytes + _ROOM_FOR_OVERSIZE}
     acknowledged: Counter[str] = Counter()
@@ -64,7 +66,7 @@ def play_to_kafka(
         started = time.monotonic()
         told = 0.0
         while not interruption.is_set() and fleet.next_at_ms is not None:
-            _play_on(fleet, sender, acknowledged)
+            _play_on(fleet, routes, sender, acknowledged)
             if on_progress is not None and time.monotonic() > told + _PROGRESS_SECONDS:
                 told = time.monotonic()
                 on_progress(fleet)
@@ -110,7 +112,7 @@ def _interruption() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, usual)
 
 
-def _play_on(fleet: Fleet, sender: Sender, acknowledged: Counter[str]) -> None:
+def _play_on(fleet: Fleet, routes: Routes, sender: Sender, acknowledged: Counter[str]) -> None:
     """Wait for what is due next, though never long, and send it if its time has come."""
     due = (fleet.next_at_ms or 0) / 1000
     sender.wait(max(0.0, due - time.time()))
@@ -121,4 +123,6 @@ def _play_on(fleet: Fleet, sender: Sender, acknowledged: Counter[str]) -> None:
         acknowledged[record.topic] += 1
         fleet.confirm(record, appended_ms)
 
-    sender.send(KafkaRecord(record.topic, record.value, record.key, record.headers), on_appended)
+    spoken = routes[record.kind, record.legacy].spoken
+    value = None if record.value is None else spoken(record.value)
+    sender.send(KafkaRecord(record.topic, value, record.key, record.headers), on_appended)

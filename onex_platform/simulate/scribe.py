@@ -12,7 +12,7 @@ from typing import Any
 
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.headers import TENANT
-from onex_platform.simulate.event_payloads import REGISTRYS, payload_of
+from onex_platform.simulate.event_payloads import REGISTRYS, heartbeat_form, payload_of
 from onex_platform.simulate.malformed import MALFORMATIONS
 from onex_platform.simulate.nodes import Node
 from onex_platform.simulate.plan import FleetPlan
@@ -20,7 +20,7 @@ from onex_platform.simulate.profiles import EnumDisturbance
 from onex_platform.simulate.records import Record
 from onex_platform.simulate.routes import Routes, key_hash
 from onex_platform.simulate.scenarios import Manner
-from onex_platform.simulate.wire import beat, dump, envelope, event_type_of, uuid_text
+from onex_platform.simulate.wire import BeatForm, beat, dump, envelope, event_type_of, uuid_text
 
 Kind = EnumEventKind
 Trouble = EnumDisturbance
@@ -37,9 +37,13 @@ class Scribe:
         self._random = random
         self._odds = list(accumulate(m.weight for m in MALFORMATIONS))
 
+    def beat_form(self, node: Node) -> BeatForm:
+        """The heartbeats of this node for as long as its life and version last."""
+        return heartbeat_form(node, old_style=self._is_legacy(node, Kind.NODE_HEARTBEAT))
+
     def heartbeat(self, node: Node, time_ms: int) -> Record:
         traits = node.traits
-        legacy = traits.legacy
+        legacy = self._is_legacy(node, Kind.NODE_HEARTBEAT)
         route = self._routes[Kind.NODE_HEARTBEAT, legacy]
         voice = traits.own_voice
         value = beat(
@@ -69,7 +73,7 @@ class Scribe:
         self, node: Node, kind: EnumEventKind, time_ms: int, manner: Manner = Manner.PLAIN
     ) -> Record:
         """An event of any kind, as the script asks for it."""
-        legacy = node.traits.legacy and (kind, True) in self._routes
+        legacy = self._is_legacy(node, kind)
         document = self._document(node, kind, time_ms, manner, old_style=legacy)
         return self._record(node, kind, time_ms, document, legacy=legacy)
 
@@ -122,6 +126,10 @@ class Scribe:
             disturbance=Trouble.MALFORMED,
             malformed=malformation.reason,
         )
+
+    def _is_legacy(self, node: Node, kind: EnumEventKind) -> bool:
+        """Whether the node says this on a legacy topic; one that is left is nobody's any more."""
+        return node.traits.legacy and (kind, True) in self._routes
 
     def _document(
         self,

@@ -21,6 +21,7 @@ from onex_platform.domain.projection import ModelRegistrationProjection, ModelRe
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.engines.kafka.clients import KafkaRecord, open_producer, produce_all
 from onex_platform.ingest.archive import PageArchive
+from onex_platform.migration.present import platform_now
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.simulate.wire import dump
 from onex_platform.snapshots.read.cache import SnapshotCache
@@ -71,7 +72,7 @@ def watch_lives(
     brief = _with(patient.settings, "registration", first_liveness_seconds=_LIVENESS_SECONDS)
     granting_little = _under(archive, brief)
     reader = ProjectionReaderRegistration(platform.database)
-    topic = snapshot_topic(platform.settings, platform.catalogue, platform.domain)
+    topic = snapshot_topic(platform.settings, platform_now(platform).catalogue, platform.domain)
     leaver, silent = uuid4(), uuid4()
     names = {leaver: "leaver", silent: "silent"}
     sights: list[Sight] = []

@@ -86,7 +86,7 @@ def registration_snapshots(
         unknown = [node for node, entity in entities.items() if entity not in known]
         return dg.MaterializeResult(
             metadata={
-                "topic": relay.writer.config.topic,
+                "topic": ", ".join(relay.writer.topics()),
                 "queued on demand": len(known),
                 **({"not in the registry": shortened(unknown)} if unknown else {}),
                 **checks.relayed_numbers(account),
@@ -194,7 +194,7 @@ def compaction_keeps_up(platform: dg.ResourceParam[PlatformContext]) -> dg.Asset
 
 
 def _compaction(relay: OutboxRelay) -> Verdict:
-    topic = relay.writer.config.topic
+    topic = relay.writer.topics()[-1]
     return topic_compaction.compaction_keeps_up(relay.settings, topic, datetime.now(UTC))
 
 

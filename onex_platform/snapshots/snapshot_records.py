@@ -24,7 +24,7 @@ from onex_platform.snapshots.read.snapshot_map import (
     read_entry,
 )
 
-VERSION_HEADER = "snapshot_version"
+VERSION_HEADER = h.SNAPSHOT_VERSION
 _SCHEMA = "1"
 _MOST_DIGITS = len(str(MOST_VERSION))
 
@@ -34,20 +34,26 @@ def to_messages(rows: Iterable[RowState], wrapper: Wrapper, pii: str) -> Iterato
 
     A row's changes are one trace, of which each version is a span.
     """
-    shared = [(h.SCHEMA_VERSION, _SCHEMA), *wrapper.constant(pii=pii)]
+    shared = ((h.SCHEMA_VERSION, _SCHEMA), *wrapper.constant(pii=pii))
     home = wrapper.tenant
+    ends: dict[str, str] = {}
+    # Looked up once: this is the hot loop.
+    tenants, correlation, trace, parent = h.TENANT, h.CORRELATION_ID, h.TRACE_ID, h.TRACEPARENT
     for key, version, value, tenant in rows:
         trace_id = key.replace("-", "")
+        end = ends.get(version)
+        if end is None:  # versions are small numbers, and each is met often
+            end = ends[version] = f"-{int(version):016x}-01"
         yield (
             key,
             value,
             [
                 (VERSION_HEADER, version),
                 *shared,
-                (h.TENANT, tenant or home),
-                (h.CORRELATION_ID, key),
-                (h.TRACE_ID, trace_id),
-                (h.TRACEPARENT, f"00-{trace_id}-{int(version):016x}-01"),
+                (tenants, tenant or home),
+                (correlation, key),
+                (trace, trace_id),
+                (parent, "00-" + trace_id + end),
             ],
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from importlib import import_module
@@ -21,10 +22,11 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.topics.contract import TopicContract
 from onex_platform.topics.documents import Document, read_document
 from onex_platform.topics.fields import Duration, FieldDefect, Part, explain
-from onex_platform.topics.grammar import LegacyName, OnexName
+from onex_platform.topics.grammar import LegacyName
 
 MIGRATION_FILE = "migration.yaml"
 _SETTLE = timedelta(seconds=10)
+_BOUND = frozenset({"rty", "dlt"})
 _WEEK = timedelta(days=7)  # specification 002
 _SUCCESSOR = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*-onex-v(?P<version>[1-9][0-9]*)")
 
@@ -158,9 +160,12 @@ def intent_defects(
     if not _leads_on(source, target):
         yield FieldDefect(
             ("to",),
-            f"to={intent.to!r}: a legacy name moves to its twin, an onex name to a later version",
+            f"to={intent.to!r}: a legacy name moves to its twin, any other to a later version",
         )
         return
+    yield from _namespace_defects(source, intent)
+    if source.snapshot_of is not None:
+        yield from _snapshot_defects(source, intent)
     if source.key != target.key:
         yield FieldDefect(("to",), f"to={intent.to!r}: its key is {target.key}, not {source.key}")
     for contract in (source, target):
@@ -201,13 +206,46 @@ def intent_defects(
             yield FieldDefect(("left_behind",), f"left_behind: {group!r} has a successor")
 
 
+def _namespace_defects(source: TopicContract, intent: MigrationIntent) -> Iterator[FieldDefect]:
+    """What binds topics of the namespace alone."""
+    if source.stream_class in _BOUND:
+        yield FieldDefect(
+            ("to",),
+            f"to={intent.to!r}: what stands in {source.topic} is about records of its source, by "
+            "their offsets; it goes when its source does",
+        )
+    if source.stream_class is not None and source.is_compacted:
+        yield FieldDefect(
+            ("to",),
+            f"to={intent.to!r}: {source.topic} is compacted, and events that compaction has taken "
+            "can't be compared",
+        )
+    if source.stream_class is not None and not source.bridge and intent.lift is not None:
+        for field in ("lift", "back"):
+            lift = getattr(intent, field)
+            if lift is not None and lift.function is None:
+                yield FieldDefect(
+                    (field,),
+                    f"{field} is a table, which is for JSON; records of {source.topic} are Avro or "
+                    "Protobuf, so say function",
+                )
+
+
+def _snapshot_defects(source: TopicContract, intent: MigrationIntent) -> Iterator[FieldDefect]:
+    """The registry alone writes both sides, from its rows, and readers load them whole."""
+    for field in ("lift", "back", "groups"):
+        if getattr(intent, field):
+            yield FieldDefect(
+                (field,),
+                f"{field} does not go with {source.topic}: both sides are written from rows, and "
+                "readers load the target whole",
+            )
+
+
 def _leads_on(source: TopicContract, target: TopicContract) -> bool:
     name, other = source.name, target.name
     if isinstance(name, LegacyName):
         return source.legacy_of == target.topic
-    return (
-        isinstance(name, OnexName)
-        and isinstance(other, OnexName)
-        and name.event_kind == other.event_kind
-        and name.version < other.version
-    )
+    if not isinstance(other, type(name)):
+        return False
+    return name.version < other.version and replace(name, version=other.version) == other

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from onex_platform.base.errors import ConfigurationError, InfraError
+from onex_platform.delivery.config import DeliveryConfig, broker_names
+from onex_platform.delivery.consumer import RetryingConsumer, wall_clock
+from onex_platform.delivery.delivered import Delivery
 from onex_platform.engines.kafka.clients import open_admin, open_consumer
 from onex_platform.engines.kafka.group_offsets import commit_for, committed, member_count
+from onex_platform.migration.event_ids import event_id_of
+from onex_platform.topics.policy import load_policy
 from onex_platform_tests.support.moving_topics import MovingTopic
 from onex_platform_tests.support.waiting import eventually
 
@@ -55,6 +60,37 @@ def test_a_group_at_work_is_not_set(version: MovingTopic) -> None:
                     version.migrator.handover(version.source, old)
                 with pytest.raises(InfraError):  # the broker hides it in each partition's error
                     commit_for(admin, group, {(version.target, 0): 0})
+
+
+def test_a_group_whose_records_wait_is_not_handed_over(stream: MovingTopic) -> None:
+    old, new = stream.groups
+    ids = stream.write(stream.source, 6, keys=3)
+    config = DeliveryConfig.from_contract(
+        stream.move.source, old, broker_names(stream.settings, load_policy().home)
+    )
+    handled: list[str] = []
+    is_broken, minutes = True, 0
+
+    def handle(delivery: Delivery) -> None:
+        if is_broken and delivery.key == b"node-1":
+            raise RuntimeError("the printer has no paper")
+        record = delivery.record
+        handled.append(event_id_of(record.key, record.value, record.headers))
+
+    def clock() -> int:
+        return wall_clock() + minutes * 60_000
+
+    leaves_at_once = {"session.timeout.ms": 6000}
+    with RetryingConsumer(stream.settings, config, handle, clock=clock, **leaves_at_once) as member:
+        member.run(until=lambda: len(handled) == 4 and member.waiting() == 2)
+    _in_move(stream)
+    with pytest.raises(ConfigurationError, match=r"1 keys of .* wait in .*rty.* or are dead: node"):
+        stream.migrator.handover(stream.source, old)
+    is_broken, minutes = False, 2
+    with RetryingConsumer(stream.settings, config, handle, clock=clock, **leaves_at_once) as member:
+        member.run(until=lambda: len(handled) == 6 and member.waiting() == 0)
+    assert sorted(handled) == sorted(ids)
+    assert stream.migrator.handover(stream.source, old).following.group == new
 
 
 def test_what_the_target_lacks_is_named(version: MovingTopic) -> None:

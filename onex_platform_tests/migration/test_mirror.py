@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -14,7 +16,9 @@ from onex_platform.engines.kafka.clients import (
     read_to_end,
 )
 from onex_platform.engines.kafka.group_offsets import end_offsets, first_offsets
+from onex_platform.engines.kafka.topic_admin import alter, most_bytes
 from onex_platform.migration import mirror, phase_table
+from onex_platform_tests.support import moving_topics
 from onex_platform_tests.support.moving_topics import MovingTopic
 from onex_platform_tests.support.waiting import eventually
 
@@ -68,6 +72,54 @@ def test_a_mirror_that_forgot_its_place_copies_nothing_twice(
     assert (again.copied, again.known) == (5, 30)
     assert sorted(version.ids(version.target)) == sorted(ids)
     assert version.orders(version.target) == version.orders(version.source)
+
+
+def test_a_record_that_cannot_be_lifted_holds_up_its_partition_alone(
+    stream: MovingTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.advance()
+    ids = stream.write(stream.source, 12)
+    by_partition = Counter(m.partition() for m in read_to_end(stream.settings, [stream.source]))
+    bad = next(iter(read_to_end(stream.settings, [stream.source])))
+
+    def lifted(value: bytes) -> bytes:
+        if value == bad.value():
+            raise ValueError("an unknown enum")
+        return value
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving_topics, "lifted", lifted)
+        done = stream.migrator.mirror(stream.source)
+        assert done.stuck == [f"{stream.source}[{bad.partition()}] 0: ValueError: an unknown enum"]
+        assert done.copied == 12 - by_partition[bad.partition()]
+        assert eventually(
+            lambda: mirror.id_of(bad) in stream.unmet().get("events missing on the target", ())
+        )
+    assert stream.migrator.mirror(stream.source).copied == by_partition[bad.partition()]
+    assert sorted(stream.ids(stream.target)) == sorted(ids)
+
+
+def test_a_record_that_is_too_large_for_the_target_holds_up_its_partition_alone(
+    version: MovingTopic,
+) -> None:
+    version.advance()
+    source, target = version.source, version.target
+    with open_admin(version.settings) as admin:
+        usual = str(most_bytes(admin, target))
+        alter(admin, target, {"max.message.bytes": "4000"})
+        _send(version, KafkaRecord(source, b"no json" * 500, "node-1"))
+        [large] = read_to_end(version.settings, [source])
+        ids = [mirror.id_of(large), *version.write(source, 200, keys=20)]
+        by_partition = Counter(m.partition() for m in read_to_end(version.settings, [source]))
+        done = version.migrator.mirror(source)
+        [said] = done.stuck
+        assert said.startswith(f"{source}[{large.partition()}] 0: ")
+        assert said.endswith(f" bytes, and {target} takes 2976")
+        assert done.copied == 201 - by_partition[large.partition()]
+        alter(admin, target, {"max.message.bytes": usual})
+    assert version.migrator.mirror(source).copied == by_partition[large.partition()]
+    assert sorted(version.ids(target)) == sorted(ids)
+    assert version.orders(target) == version.orders(source)
 
 
 def test_what_a_producer_writes_itself_is_left_to_it(version: MovingTopic) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onex_platform.migration.event_ids import event_id_of, has_own_id
+from onex_platform.migration.event_ids import event_id_of, id_to_add
 from onex_platform.migration.handover import Record, begins
-from onex_platform.migration.sides import Comparison, Seen, compare
+from onex_platform.migration.sides import Comparison, Seen, compare, compare_latest
 
 _KEYS = st.sampled_from([b"a", b"b", b"c", None])
 _TRAFFIC = st.lists(_KEYS, max_size=12).map(
@@ -67,7 +67,8 @@ def test_records_without_an_id_are_told_apart_by_their_bytes(
 ) -> None:
     same = event_id_of(key, value, []) == event_id_of(other_key, other_value, None)
     assert same == ((key, value) == (other_key, other_value))
-    assert not has_own_id(value, [])
+    # Lifted on the way, the record keeps the id that it had.
+    assert event_id_of(key, b"lifted", id_to_add(key, value, [])) == event_id_of(key, value, [])
 
 
 def test_an_id_is_taken_from_the_headers_and_then_from_the_envelope() -> None:
@@ -75,7 +76,37 @@ def test_an_id_is_taken_from_the_headers_and_then_from_the_envelope() -> None:
     assert event_id_of(b"k", value, []) == "inner"
     assert event_id_of(b"k", value, [("ce_id", b"outer")]) == "outer"
     assert event_id_of(b"k", value, [("ce_id", b"outer"), ("x-event-id", b"own")]) == "own"
-    assert has_own_id(b"no json", [("ce_id", b"outer")])
+    assert event_id_of(b"k", value, [("ce_id", None)]) == "inner"
+    assert id_to_add(b"k", b"no json", [("ce_id", b"outer")]) == id_to_add(b"k", value, []) == []
+
+
+_STATES = st.lists(
+    st.builds(
+        Seen,
+        st.sampled_from(["version 1", "version 2"]),
+        st.sampled_from([b"a", b"b"]),
+        st.integers(0, 20),
+        removes=st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@given(_STATES, _STATES)
+def test_of_compacted_sides_only_what_stands_last_counts(
+    here: list[Seen], there: list[Seen]
+) -> None:
+    found = compare_latest(here, there, until_ms=10)
+    for key in (b"a", b"b"):
+        lasts = [next((s for s in reversed(side) if s.key == key), None) for side in (here, there)]
+        young = any(last is not None and last.at_ms >= 10 for last in lasts)
+        said = [None if last is None or last.removes else last.event_id for last in lasts]
+        for named, mine, others in (
+            (found.missing_on_target, said[0], said[1]),
+            (found.missing_on_source, said[1], said[0]),
+        ):
+            is_named = any(one.startswith(key.decode()) for one in named)
+            assert is_named == (not young and mine is not None and mine != others)
 
 
 _PLACES = [("target", 0), ("target", 1)]

@@ -34,7 +34,7 @@ def act(order):
     catalogue, source = Catalogue(contracts, intents), order["source"]
     settings = load_settings()
     with open_database(settings) as database:
-        moving = MovingTopic(settings, database, catalogue, source, intents[source].to)
+        moving = MovingTopic(settings, database, catalogue, source, order["target"])
         match order["act"]:
             case "advance":
                 moving.advance(replace(FORCED, deletes=source))
@@ -81,6 +81,7 @@ class Killed:
             "act": act,
             "moment": moment,
             "source": moving.source,
+            "target": moving.target,
             "contracts": [
                 contract.model_dump(mode="json", exclude_none=True) for contract in moving.catalogue
             ],

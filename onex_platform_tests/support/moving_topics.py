@@ -24,7 +24,9 @@ from onex_platform.engines.kafka.clients import (
 from onex_platform.engines.postgres.database import Database, open_database
 from onex_platform.governance.provision import create_topics
 from onex_platform.migration.dual_publisher import open_dual_publisher
+from onex_platform.migration.event_ids import event_id_of
 from onex_platform.migration.mirror import id_of
+from onex_platform.migration.move import Move, move_of
 from onex_platform.migration.moves import Migrator, Order
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.migration_intent import EnumMigrationPhase, MigrationIntent
@@ -42,8 +44,11 @@ def intent(to: str, **fields: Any) -> MigrationIntent:
 
 
 def name_pair(kind: str) -> tuple[Catalogue, str, str]:
-    """A catalogue with one move of its own: of a `name` or of a `version`."""
+    """A catalogue with one move of its own: of a `name`, of a `version`, or of a `namespace`
+    topic's version, whose records are not JSON. Its topics as their contracts call them."""
     number = secrets.randbelow(10**8) + 2
+    if kind == "namespace":
+        return _namespace_pair(number)
     target = event(topic=f"onex.node.heartbeat.published.v{number + 1}")
     groups = {"groups": {f"{OLD_GROUP}-{number}": f"{OLD_GROUP}-{number}-onex-v{number + 1}"}}
     if kind == "name":
@@ -55,9 +60,35 @@ def name_pair(kind: str) -> tuple[Catalogue, str, str]:
     return Catalogue([source, target], intents), source.topic, target.topic
 
 
+def _namespace_pair(number: int) -> tuple[Catalogue, str, str]:
+    about = {"registration_input": False, "timestamp_type": "CreateTime"}
+    names = {
+        part: [f"platform.{part}.run-{number}.v{version}" for version in (1, 2)]
+        for part in ("evt", "rty", "dlt")
+    }
+    source, target = (
+        event(topic=topic, retry={"topic": retry, "tiers": ["PT1M"]}, dead_letters=dead, **about)
+        for topic, retry, dead in zip(*names.values(), strict=True)
+    )
+    failures = [event(topic=topic, **about) for topic in (*names["rty"], *names["dlt"])]
+    ways = {"lift": {"function": f"{__name__}:lifted"}, "back": {"function": f"{__name__}:lowered"}}
+    groups = {f"{OLD_GROUP}-{number}": f"{OLD_GROUP}-{number}-onex-v2"}
+    intents = {source.topic: intent(target.topic, groups=groups, **ways)}
+    return Catalogue([source, target, *failures], intents), source.topic, target.topic
+
+
+def lifted(value: bytes) -> bytes:
+    """The way of values that are not JSON to the next version."""
+    return b"\x02" + value.removeprefix(b"\x01")
+
+
+def lowered(value: bytes) -> bytes:
+    return b"\x01" + value.removeprefix(b"\x02")
+
+
 @dataclass
 class MovingTopic:
-    """One move, and everything that a test does with it."""
+    """One move, and everything that a test does with it; topics as the broker calls them."""
 
     settings: Settings
     database: Database
@@ -68,12 +99,17 @@ class MovingTopic:
 
     @property
     def intent(self) -> MigrationIntent:
-        return self.catalogue.intents[self.source]
+        return self.move.intent
+
+    @property
+    def move(self) -> Move:
+        return move_of(self.settings, self.catalogue, self.source)
 
     def settling(self, seconds: float) -> MovingTopic:
         """The same move, with more time for events on their way."""
         slower = self.intent.model_copy(update={"settle": timedelta(seconds=seconds)})
-        return replace(self, catalogue=Catalogue(list(self.catalogue), {self.source: slower}))
+        moves = {self.move.source.topic: slower}
+        return replace(self, catalogue=Catalogue(list(self.catalogue), moves))
 
     @property
     def groups(self) -> tuple[str, str]:
@@ -100,6 +136,8 @@ class MovingTopic:
         return {name: named for name, named in unmet.items() if name != "time in dual"}
 
     def event(self, key: str, number: int) -> bytes:
+        if self.move.source.stream_class is not None:
+            return b"\x01" + uuid4().bytes + f"{key}/{number}".encode()
         document = {
             "event_id": str(uuid4()),
             "event_type": "node.heartbeat",
@@ -110,16 +148,22 @@ class MovingTopic:
     def write(self, topic: str, count: int, *, keys: int = 5) -> list[str]:
         """Events of a producer that knows one name only; their ids."""
         values = [(f"node-{n % keys}", self.event(f"node-{n % keys}", n)) for n in range(count)]
+        records = [self.record(topic, key, value) for key, value in values]
         with open_producer(self.settings) as producer:
-            produce_all(producer, [KafkaRecord(topic, value, key) for key, value in values])
-        return [json.loads(value)["event_id"] for _, value in values]
+            produce_all(producer, records)
+        return [written_id(record) for record in records]
+
+    def record(self, topic: str, key: str, value: bytes) -> KafkaRecord:
+        """A producer's record; without JSON, half of them say their id as CloudEvents do."""
+        says_id = not value.startswith(b"{") and value[1] % 2 == 0
+        return KafkaRecord(topic, value, key, [("ce_id", str(uuid4()))] if says_id else [])
 
     def write_both(self, count: int, *, keys: int = 5) -> list[str]:
         """Events of a producer that writes both; their ids."""
         values = [(self.event(f"dual-{n % keys}", n), f"dual-{n % keys}") for n in range(count)]
         with open_dual_publisher(self.settings, self.catalogue, self.source) as publisher:
             publisher.publish_all(values)
-        return [json.loads(value)["event_id"] for value, _ in values]
+        return [event_id_of(key.encode(), value, []) for value, key in values]
 
     def read(self, group: str, topic: str, count: int) -> list[str]:
         """Let a group's consumer handle so many records, commit and leave; the events' ids."""
@@ -155,6 +199,13 @@ class MovingTopic:
             found[key].setdefault(id_of(message))
         return {key: list(ids) for key, ids in found.items()}
 
+    def speaks_as_before(self, topic: str) -> bool:
+        """Whether all that the topic has is in the source's version."""
+        if self.move.source.stream_class is None:
+            return all("mood" in payload for payload in self.payloads(topic))
+        messages = read_to_end(self.settings, [topic])
+        return all((message.value() or b"").startswith(b"\x01") for message in messages)
+
     def payloads(self, topic: str) -> list[dict[str, Any]]:
         messages = read_to_end(self.settings, [topic])
         return [json.loads(message.value() or b"")["payload"] for message in messages]
@@ -163,11 +214,19 @@ class MovingTopic:
 @contextmanager
 def moving_topic(settings: Settings, kind: str) -> Iterator[MovingTopic]:
     """A move whose topics are on the broker."""
-    catalogue, source, target = name_pair(kind)
+    catalogue, source, _ = name_pair(kind)
     with ExitStack() as opened:
         create_topics(settings, catalogue)
         database = opened.enter_context(open_database(settings))
-        yield MovingTopic(settings, database, catalogue, source, target)
+        move = move_of(settings, catalogue, source)
+        yield MovingTopic(settings, database, catalogue, move.origin, move.destination)
+
+
+def written_id(record: KafkaRecord) -> str:
+    assert record.key is not None
+    assert isinstance(record.value, bytes)
+    key = record.key.encode() if isinstance(record.key, str) else record.key
+    return event_id_of(key, record.value, record.headers)
 
 
 class Load:
@@ -193,6 +252,7 @@ class Load:
             while not self._stop.wait(0.005):
                 key = f"node-{number % 7}"
                 value = self._moving.event(key, number)
-                produce_all(producer, [KafkaRecord(self._moving.source, value, key)])
-                self.sent.append(json.loads(value)["event_id"])
+                record = self._moving.record(self._moving.source, key, value)
+                produce_all(producer, [record])
+                self.sent.append(written_id(record))
                 number += 1

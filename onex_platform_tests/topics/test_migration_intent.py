@@ -85,6 +85,60 @@ def test_a_move_that_leads_nowhere_is_refused(
         Catalogue(list(_CHAIN), {source: intent(**fields)})
 
 
+_RUN, _RUN2, _ELSE = (f"validator.evt.{name}" for name in ("run.v1", "run.v2", "other.v2"))
+_WAIT, _WAIT2 = (f"validator.rty.run.v{n}" for n in (1, 2))
+_CDC, _CDC2 = (f"registry.cdc.assets.v{n}" for n in (1, 2))
+_KEPT = {
+    "cleanup_policy": "compact",
+    "retention": "unlimited",
+    "compaction": {
+        "min_lag": "PT1M",
+        "max_lag": "PT5M",
+        "segment_size": "1MiB",
+        "tombstones_stay": "P1D",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("pair", "fields", "sentence"),
+    [
+        ((_RUN, _RUN2), {}, None),
+        ((_RUN, _RUN2), {"lift": {"function": "json:loads"}, "back": LIFT}, "back is a table"),
+        ((_RUN2, _RUN), {}, "to a later version"),
+        ((_RUN, _ELSE), {}, "to a later version"),
+        ((_RUN, _V2), {}, "to a later version"),
+        ((_WAIT, _WAIT2), {}, "it goes when its source does"),
+        ((_CDC, _CDC2), {}, "is compacted"),
+    ],
+)
+def test_a_topic_of_the_namespace_moves_to_a_later_version(
+    pair: tuple[str, str], fields: dict[str, Any], sentence: str | None
+) -> None:
+    kept = _KEPT if pair[0] == _CDC else {}
+    contracts = [event(topic=topic, registration_input=False, **kept) for topic in pair]
+    moves = {pair[0]: intent(pair[1], **fields)}
+    if sentence is None:
+        assert Catalogue(contracts, moves).intents == moves
+        return
+    with pytest.raises(ConfigurationError, match=sentence):
+        Catalogue(contracts, moves)
+
+
+def test_of_the_namespace_each_tenants_topic_is_published_by_its_own_phase() -> None:
+    contracts = [event(topic=topic, registration_input=False) for topic in (_RUN, _RUN2)]
+    catalogue = Catalogue(contracts, {_RUN: intent(_RUN2)})
+    moved = catalogue.at({f"dev.acme.{_RUN}": Phase.DUAL, f"dev.globex.{_RUN}": Phase.RETIRED})
+
+    def written(tenant: str) -> list[str]:
+        return [o.topic for o in moved.written(_RUN, lambda topic: f"dev.{tenant}.{topic}")]
+
+    assert written("omnibase") == [_RUN]
+    assert written("acme") == [_RUN, _RUN2]
+    assert written("globex") == [_RUN2]
+    assert _RUN in {contract.topic for contract in moved}  # the others' topics are there
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [({"signed": True}, "signed for"), ({"encryption": "envelope"}, "encrypted for")],

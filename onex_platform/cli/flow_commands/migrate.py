@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,15 +14,23 @@ from typing import Any
 
 import click
 
+from onex_platform.base.errors import (
+    InfraConnectionError,
+    InfraTimeoutError,
+    InfraUnavailableError,
+)
 from onex_platform.base.settings import load_settings
 from onex_platform.cli.options import Duration
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.postgres.database import Database, open_database
 from onex_platform.ingest.offsets import consumer_offsets
 from onex_platform.migration.handover import Handover
+from onex_platform.migration.mirror import MirrorAccount
 from onex_platform.migration.moves import Migrator, MoveStatus, Order
 from onex_platform.stack import attach
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import load_whole_catalogue
+
+_AWAY = (InfraConnectionError, InfraTimeoutError, InfraUnavailableError)
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 _by_option = click.option(
@@ -121,15 +130,25 @@ def handover_command(source: str, group: str, back: bool, dry_run: bool, as_json
 def mirror_command(source: str, once: bool, every: timedelta) -> None:
     """Copy what producers of the source alone write, until it is stopped.
 
-    It may be killed at any time, and runs beside producers that write both.
+    It may be killed at any time, and runs beside producers that write both. While Kafka or
+    PostgreSQL is away it waits. A record that can't be lifted, or is too large for the other topic,
+    holds up its partition.
     """
     with _migrator() as migrator:
         while True:
-            done = migrator.mirror(source)
+            try:
+                done = migrator.mirror(source)
+            except _AWAY as error:
+                if once:
+                    raise
+                click.echo(f"Waiting: {error.message}", err=True)
+                done = MirrorAccount()
             if once or done.copied:
                 click.echo(f"{done.copied} copied, {done.waiting} wait for their producer.")
+            for stuck in done.stuck:
+                click.echo(f"Not copied: {stuck}", err=True)
             if once:
-                return
+                sys.exit(1 if done.stuck else 0)
             time.sleep(every.total_seconds())
 
 
@@ -137,7 +156,9 @@ def mirror_command(source: str, once: bool, every: timedelta) -> None:
 def _migrator() -> Iterator[Migrator]:
     settings = attach(load_settings(), services=["postgres", "kafka"])
     with open_database(settings) as database:
-        yield Migrator(settings, database, load_catalogue(), lambda topic: _read(database, topic))
+        yield Migrator(
+            settings, database, load_whole_catalogue(), lambda topic: _read(database, topic)
+        )
 
 
 def _read(database: Database, topic: str) -> Mapping[int, int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from uuid import UUID
 
 from onex_platform.base.faults import effect
@@ -46,13 +47,19 @@ def sweep(
 ) -> Sweep:
     """Compare rows and topic, or those of some entities, and queue what has to be published."""
     found = look(relay, entities, contents=contents)
-    outdone = {
-        fault.entity_id: fault.record.version
-        for fault in found.faults
-        if fault.is_outdone
-        and fault.record is not None
-        and (raise_versions or fault.kind is not EnumSnapshotFault.AHEAD)
-    }
+    # Where two topics outdo a row, the higher version comes last, and counts.
+    outdone = dict(
+        sorted(
+            (
+                (fault.entity_id, fault.record.version)
+                for fault in found.faults
+                if fault.is_outdone
+                and fault.record is not None
+                and (raise_versions or fault.kind is not EnumSnapshotFault.AHEAD)
+            ),
+            key=itemgetter(1),
+        )
+    )
     lifted = dict(islice(outdone.items(), limit))
     with relay.database.transaction() as cursor:
         raised = lift_versions(cursor, relay.domain, lifted) if lifted else 0
@@ -64,9 +71,22 @@ def sweep(
 def look(
     relay: OutboxRelay, entities: Collection[UUID] | None = None, *, contents: bool = False
 ) -> TopicComparison:
-    """Compare only."""
-    config = relay.writer.config
-    return compare(relay.settings, relay.database, config, entities, contents=contents)
+    """Compare only; with both topics while the snapshot topic moves, as one: a repair goes to
+    both."""
+    first, *others = (
+        compare(
+            relay.settings,
+            relay.database,
+            relay.writer.config.model_copy(update={"topic": topic}),
+            entities,
+            contents=contents,
+        )
+        for topic in relay.writer.topics()
+    )
+    for other in others:
+        first.equal = min(first.equal, other.equal)
+        first.faults += other.faults
+    return first
 
 
 def _repairs(faults: Collection[Fault]) -> Iterator[tuple[str, UUID, int]]:

@@ -152,7 +152,7 @@ class SnapshotPublisherRegistration:
             stored = self._stored(publication, entity_id)
             if stored is not None and stored[2] is not None:
                 return False
-            published = self._published(entity_id)
+            published = self._published(entity_id, publication.topics[-1])
             if published is None or published.is_tombstone:
                 return False
             tombstone = (str(entity_id), str(published.version + 1), None, None)
@@ -182,9 +182,9 @@ class SnapshotPublisherRegistration:
             )
         return latest
 
-    def _published(self, entity_id: UUID) -> PublishedState | None:
+    def _published(self, entity_id: UUID, topic: str) -> PublishedState | None:
         """What the topic's last record of a node is, commits of a moment ago included."""
-        topics = [self.config.topic]
+        topics = [topic]
         ends = written_positions(self._settings, topics)
         published = None
         for message in read_to_end(self._settings, topics, ends=ends):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -42,6 +42,7 @@ from onex_platform.projections.write import outbox
 from onex_platform.records.wrapping import Wrapper
 from onex_platform.snapshots.publish.cloud_events import attributes
 from onex_platform.snapshots.publish.held_events import alert_of_held
+from onex_platform.snapshots.publish.publish_times import What, note_failed, note_published
 from onex_platform.snapshots.publish.publisher_lock import publication_lock
 from onex_platform.snapshots.publish.writer import Publication, SnapshotWriter
 from onex_platform.snapshots.topic_config import ModelSnapshotTopicConfig
@@ -99,6 +100,9 @@ class OutboxRelay:
         self.catalogue = catalogue
         self.writer = SnapshotWriter(settings, database, catalogue, config)
         self._wrapper = Wrapper(settings)
+        self._wrapper.require_keys(
+            contract.publish_rules for contract in catalogue if "node" not in contract.producers
+        )
         self._events = ExitStack()
         self._producer: KafkaProducer | None = None
         self._outlets = cache(catalogue.outlets)
@@ -125,7 +129,7 @@ class OutboxRelay:
                         del steps[step]
                 except InfraError as error:
                     failures.append(error)
-                    del steps[step]
+                    self._note_failed(step, steps.pop(step))
         if account.held:
             alert_of_held(self.settings, self.catalogue, self.database, self.domain)
         if failures:
@@ -141,6 +145,12 @@ class OutboxRelay:
         """What the broker has not acknowledged yet."""
         with self.database.transaction() as cursor:
             return outbox.waiting(cursor, self.domain)
+
+    def _note_failed(self, step: Callable[[RelayAccount], bool], entries: int) -> None:
+        what: What = "events" if step == self._publish_events else "snapshots"
+        tried = min(entries, self.settings.snapshots.batch_records)
+        with suppress(InfraError), self.database.transaction() as cursor:
+            note_failed(cursor, self.domain, what, tried)
 
     def _publish_rows(self, account: RelayAccount) -> bool:
         """Publish a batch; whether there may be another."""
@@ -162,8 +172,12 @@ class OutboxRelay:
                 yield key, version, value, tenant
 
         # Removed here and now, but for others only when the turn ends: after the acknowledgement.
+        began = time.monotonic()
         with take_waiting_rows(publication.cursor, self.domain, limit) as waiting:
             sent = publication.send(states(waiting))
+        seconds = time.monotonic() - began
+        note_published(publication.cursor, self.domain, "snapshots", sent.acknowledged, seconds)
+        note_failed(publication.cursor, self.domain, "snapshots", len(sent.too_large))
         account.tombstones += removed
         account.snapshots += sent.acknowledged - removed
         account.coalesced += taken - sent.acknowledged - len(sent.too_large)
@@ -180,14 +194,18 @@ class OutboxRelay:
                 return False
             # Asked for each batch, and kept until it is marked: a change of phase waits for us.
             self._outlets = cache(self.catalogue.at(phases_to_publish_by(cursor)).outlets)
+            began = time.monotonic()
             with effect("events.send"):
                 refused = self._send_events(entries)
+            seconds = time.monotonic() - began
             sent = [entry for entry in entries if _is_before(entry, refused)]
             outbox.acknowledge(cursor, self.domain, [entry.id for entry in sent])
             requests = {e.entity_id for e in sent if e.event_kind == EnumEventKind.ACK_REQUESTED}
             outbox.note_requests(cursor, self.domain, requests)
             outbox.let_go(cursor, self.domain, {e.entity_id for e in sent} - refused.keys())
             outbox.hold(cursor, self.domain, refused)
+            note_published(cursor, self.domain, "events", len(sent), seconds)
+            note_failed(cursor, self.domain, "events", len(refused))
         account.events += len(sent)
         account.held += map(str, refused)
         return len(entries) == limit

@@ -23,7 +23,8 @@ def rebuild_topic(
     on_progress: Callable[[int], None] = lambda records: None,
 ) -> Sent:
     """Make sure that the topic exists, and publish every row."""
-    ensure_topic(settings, writer.catalogue, writer.config)
+    if writer.config.topic in writer.topics():  # else it was left, and must not be made anew
+        ensure_topic(settings, writer.catalogue, writer.config)
     return publish_everything(settings, writer, on_progress)
 
 

@@ -10,6 +10,8 @@ and until the first load is complete there is nothing to see.
 A tombstone that compaction has taken away can't be followed any more. So the topic is read again
 from its start, and everything replaced, if it was recreated or cut short, or if the cache has been
 behind for longer than tombstones stay.
+
+The canary stands in the topic, but nobody sees it here.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from onex_platform.base.errors import (
 )
 from onex_platform.base.settings import Settings
 from onex_platform.base.telemetry import get_logger
-from onex_platform.domain.identity import REGISTRATION_DOMAIN
+from onex_platform.domain.identity import CANARY_ID, REGISTRATION_DOMAIN
 from onex_platform.domain.projection import ModelRegistrationSnapshot
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform.engines.kafka.topic_reader import (
@@ -49,6 +51,7 @@ from onex_platform.snapshots.read.snapshot_map import (
 )
 from onex_platform.snapshots.snapshot_records import version_in
 
+_CANARY_KEY = str(CANARY_ID).encode()
 _LOAD_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
 _SURVEY_SECONDS = 1.0
@@ -378,12 +381,14 @@ class _Fold:
     def add(self, records: Iterable[Any]) -> None:
         put, bury = self.draft.put, self.draft.bury  # looked up once: this is the hot loop
         for record in records:
-            value = record.value()
+            key, value = record.key(), record.value()
+            if key == _CANARY_KEY:
+                continue
             try:
                 if value is None:
-                    bury(record.key(), version_in(record.headers()))
+                    bury(key, version_in(record.headers()))
                 else:
-                    put(record.key(), value)
+                    put(key, value)
             except MalformedSnapshotError as error:
                 self.malformed += 1
                 self.last_malformed = (
