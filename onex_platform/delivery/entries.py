@@ -205,6 +205,15 @@ def decode(
     )
 
 
+def group_of(headers: Headers | None) -> str | None:
+    """The group whose entry a record is; None: it is nobody's."""
+    begin = _begin_of_ours(headers or ())
+    if headers is None or begin is None:
+        return None
+    named = [found or b"" for name, found in headers[begin:] if name == GROUP]
+    return named[-1].decode(errors="replace") if named else None
+
+
 def _begin_of_ours(headers: Headers) -> int | None:
     for place in reversed(range(len(headers))):
         if headers[place][0] == KIND:

@@ -6,7 +6,7 @@ done they write to `rty`; the owner of the partition does it, now or when there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -159,15 +159,20 @@ def entry_of(message: Message, group: str, mine: int | None = None) -> Entry | N
         return None
 
 
-def read_partition(settings: Settings, topic: str, partition: int, begin: int) -> Iterator[Message]:
-    """A partition's records from an offset, or from the oldest behind it, to the present end."""
+def read_partition(
+    settings: Settings, topic: str, partition: int, begin: int
+) -> Generator[Message]:
+    """A partition's records from an offset, or from the oldest behind it, to the present end.
+
+    An offset beyond the end is one of a topic that was made anew since: all of it is read.
+    """
     overrides = {"enable.partition.eof": True, "auto.offset.reset": "earliest"}
     with open_consumer(settings, None, **overrides) as consumer:
         place = TopicPartition(topic, partition)
         with translated(settings, f"say where {topic} ends"):
             limit = settings.kafka.request_timeout_seconds
             first, end = consumer.get_watermark_offsets(place, timeout=limit)
-            begin = max(first, begin)
+            begin = max(first, begin) if begin <= end else first
             consumer.assign([TopicPartition(topic, partition, begin)])
         if begin < end:
             yield from read_assigned(consumer, {(topic, partition): end})

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from onex_platform.checks import Number, Verdict
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.topics.catalogue import Catalogue
-from onex_platform.topics.grammar import OnexName
+from onex_platform.topics.grammar import OnexName, StreamName
 from onex_platform.topics.policy import Policy
 
 
@@ -63,6 +63,16 @@ def count_letters(cursor: Cursor, domain: str) -> list[LetterCounts]:
     return [LetterCounts(*row) for row in rows]
 
 
+def parked_since(cursor: Cursor, domain: str, moment: datetime) -> dict[str, int]:
+    """How many records were parked from this moment on, by topic."""
+    rows = cursor.execute(
+        "SELECT topic, count(*) AS records FROM parked_records"
+        " WHERE domain = %s AND parked_at >= %s GROUP BY topic",
+        [domain, moment],
+    )
+    return {row.topic: row.records for row in rows}
+
+
 def report(
     counts: Sequence[LetterCounts], catalogue: Catalogue, policy: Policy, now: datetime
 ) -> list[ContextReport]:
@@ -87,11 +97,13 @@ def report(
 
 
 def context_of(topic: str, catalogue: Catalogue) -> str:
-    """Whose dead letters a topic's are: its domain's, also under a legacy name.
+    """Whose dead letters a topic's are: its domain's, also under a legacy name, or its context's.
 
     A topic that has no contract any more is the platform's own affair.
     """
     name = catalogue.canonical(topic).name if topic in catalogue else None
+    if isinstance(name, StreamName):
+        return name.context
     return name.domain if isinstance(name, OnexName) else "platform"
 
 
@@ -111,7 +123,11 @@ def letters_are_looked_after(reports: Sequence[ContextReport]) -> Verdict:
         f" somebody looks within {item.look_within}."
         for item in late
     )
-    return Verdict(False, f"{told} `onex dlt list` shows them.", numbers)
+    return Verdict(
+        False,
+        f"{told} `onex dlt list` shows the log's, `onex delivery list` those of a handler.",
+        numbers,
+    )
 
 
 def letter_numbers(counts: Sequence[LetterCounts]) -> Mapping[str, Number]:

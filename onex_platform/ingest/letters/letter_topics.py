@@ -23,8 +23,7 @@ from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.engines.kafka.sender import send_each
 from onex_platform.ingest.letters.parked_letters import Letter, find_unpublished, note_published
 from onex_platform.records.wrapping import Wrapper
-from onex_platform.topics.grammar import parse_logical, physical
-from onex_platform.topics.policy import load_policy
+from onex_platform.topics.schemas.published_values import topic_of
 from onex_platform.topics.signals import impatient_producer
 
 _AT_ONCE = 100
@@ -141,9 +140,3 @@ def _size(letter: Letter) -> int:
 
 def _unix_ms(moment: datetime) -> str:
     return str(int(moment.timestamp() * 1000))
-
-
-def topic_of(name: str, environment: str) -> str:
-    """The broker's name of a topic that belongs to the operator of the platform."""
-    home = load_policy().home
-    return str(physical(parse_logical(name), environment=environment, tenant=home, home=home))

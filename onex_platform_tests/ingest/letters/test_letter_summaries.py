@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from io import BytesIO
+from functools import partial
 from typing import Any
 
-import avro.io
 import pytest
 
 from onex_platform.base import faults
 from onex_platform.domain.events import EnumEventKind
-from onex_platform.engines.kafka.clients import end_positions, open_admin, read_to_end
-from onex_platform.engines.kafka.topic_admin import create
-from onex_platform.governance.state import layout_in
+from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_report import LetterCounts
 from onex_platform.ingest.letters.letter_summaries import (
@@ -20,13 +17,12 @@ from onex_platform.ingest.letters.letter_summaries import (
     SUMMARIES,
     metrics,
     publish_report,
-    schema_of,
 )
-from onex_platform.ingest.letters.letter_topics import topic_of
+from onex_platform.migration.publication import published
 from onex_platform.topics.catalogue import load_catalogue, load_whole_catalogue
-from onex_platform.topics.grammar import StreamName
-from onex_platform.topics.policy import load_policy
+from onex_platform.topics.schemas.published_values import schema_of
 from onex_platform_tests.support.events import at
+from onex_platform_tests.support.met_topics import decoded, make_topics
 
 HEARTBEATS = load_catalogue().for_kind(EnumEventKind.NODE_HEARTBEAT).topic
 ACKS = load_catalogue().for_kind(EnumEventKind.NODE_ACK).topic
@@ -37,10 +33,6 @@ COUNTS = [
 ]
 # What a topic's letters come to, a minute after the first was parked.
 NUMBERS = {HEARTBEATS: (3, 60.0, 4), ACKS: (0, 0.0, 1)}
-
-
-def decoded(name: StreamName, value: bytes) -> Any:
-    return avro.io.DatumReader(schema_of(name).parse()).read(avro.io.BinaryDecoder(BytesIO(value)))
 
 
 def test_numbers_are_by_topic_and_survive_their_encoding() -> None:
@@ -69,18 +61,13 @@ def test_a_report_that_is_killed_is_published_by_the_next_under_the_same_ids(
         raise Killed
 
     settings, whole = archive.settings, load_whole_catalogue()
-    topics = {topic_of(str(name), settings.environment): name for name in (SUMMARIES, METRICS)}
-    layouts = [
-        layout_in(whole[str(name)], load_policy(), settings.environment, topic)
-        for topic, name in topics.items()
-    ]
-    with open_admin(settings) as admin:
-        create(admin, layouts)
+    written = partial(published, archive.database, whole)
+    topics = make_topics(settings, [SUMMARIES, METRICS])
     before = end_positions(settings, topics)
     faults.arm(f"{moment}:letters.report", die)
     with pytest.raises(Killed):
-        publish_report(archive.platform, COUNTS, at(60))
-    assert publish_report(archive.platform, COUNTS, at(60)) == 3
+        publish_report(settings, written, COUNTS, at(60))
+    assert publish_report(settings, written, COUNTS, at(60)) == 3
     ids: dict[Any, list[Any]] = {}
     for message in read_to_end(settings, topics, before):
         name = topics[message.topic() or ""]
