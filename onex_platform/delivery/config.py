@@ -49,6 +49,8 @@ class DeliveryConfig:
     # How long nothing is tried after an outage, and how often positions are committed.
     outage_pause_seconds: float = 5.0
     commit_seconds: float = 1.0
+    # Between two signs of life, for a consumer that gives them.
+    beat_seconds: float = 10.0
 
     @classmethod
     def from_contract(

@@ -11,7 +11,9 @@ from onex_platform.delivery.consumer import wall_clock
 from onex_platform.delivery.entries import EnumEntry, Record
 from onex_platform.delivery.errors import OutageError, PermanentError
 from onex_platform.delivery.letters import parked_keys, read_letters, request
+from onex_platform.domain.headers import CANARY
 from onex_platform.engines.kafka.clients import open_admin, open_consumer
+from onex_platform.engines.kafka.group_offsets import committed
 from onex_platform.engines.kafka.topic_admin import delete
 from onex_platform_tests.support.delivery_runs import (
     Diary,
@@ -40,6 +42,24 @@ def test_records_are_handled_key_by_key_in_order(kafka_settings: Settings) -> No
         send(kafka_settings, config.source, ["a"], first=1000)
         running.work_until(lambda: again.count > 0)
     assert again.seen == {"a": [1000]}
+
+
+def test_samples_are_passed_by_even_behind_a_key_that_waits(kafka_settings: Settings) -> None:
+    config = new_config(kafka_settings)
+    send(kafka_settings, config.source, ["a", "b"])
+    send(kafka_settings, config.source, ["a", "b"], first=100, origin=CANARY)
+    send(kafka_settings, config.source, ["b"], first=200)
+    diary = Diary(lambda d: RuntimeError("no") if d.key == b"a" else None)
+
+    def read() -> int:
+        with open_admin(kafka_settings) as admin:
+            return sum(committed(admin, config.group, config.source).values())
+
+    with member(kafka_settings, config, diary) as running:
+        running.work_until(lambda: diary.count == 2 and running.consumer.waiting() == 1)
+        running.work_until(lambda: read() == 5)
+    assert diary.seen == {"b": [1, 200]}
+    assert {(key, number) for key, number, _ in diary.attempts} == {("a", 0), ("b", 1), ("b", 200)}
 
 
 def test_a_failing_key_waits_and_the_others_go_on(kafka_settings: Settings) -> None:

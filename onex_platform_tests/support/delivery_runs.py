@@ -62,13 +62,15 @@ def make(settings: Settings, topic: str, partitions: int) -> None:
         create(admin, [TopicLayout(topic, partitions, 1, {})])
 
 
-def send(settings: Settings, topic: str, keys: list[str], first: int = 0) -> None:
-    """Records whose values are numbers, one after the other."""
+def send(
+    settings: Settings, topic: str, keys: list[str], first: int = 0, origin: str = "origin"
+) -> None:
+    """Records whose values are numbers, one after the other; `origin` names their header."""
     with open_producer(settings) as producer:
         produce_all(
             producer,
             (
-                KafkaRecord(topic, str(number), key, [("origin", b"test")])
+                KafkaRecord(topic, str(number), key, [(origin, b"test")])
                 for number, key in enumerate(keys, first)
             ),
         )

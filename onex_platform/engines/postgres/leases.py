@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -89,6 +89,8 @@ class Lease:
         self.number = number
         self.name = name
         self.is_lost = False
+        # Called by the keeper's thread after each renewal, so it may not take long.
+        self.when_renewed: Callable[[], None] = lambda: None
         self._keeper = keeper
 
     def require(self) -> None:
@@ -266,6 +268,8 @@ class LeaseKeeper:
                 [self.seconds, list(ours)],
             )
             renewed = {row.number for row in cursor}
+        for number in renewed:
+            ours[number].when_renewed()
         for number in ours.keys() - renewed:
             ours[number].is_lost = True
             self.drop(ours[number])
