@@ -54,11 +54,16 @@ LAST_SEEN = "x-last-seen-ts"
 NEXT_AT = "x-next-at"
 # Whose failure it is, and where the record came from.
 GROUP = "x-consumer-group"
+# On records of snapshot topics: the version of the row.
+SNAPSHOT_VERSION = "snapshot_version"
 SOURCE_TOPIC = "x-source-topic"
 SOURCE_PARTITION = "x-source-partition"
 SOURCE_OFFSET = "x-source-offset"
 # Of the original, which no record of the other topic holds.
 OMITTED_BYTES = "x-omitted-bytes"
+
+# On a sample that the platform sends to see whether a topic is read: readers pass it by.
+CANARY = "x-canary"
 
 PiiLevel = Literal["none", "low", "high"]
 PII_LEVELS: tuple[PiiLevel, ...] = get_args(PiiLevel)
@@ -70,6 +75,11 @@ MOST_BYTES = 4096  # of one header; whoever needs more has a payload for it
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _NOTHING = re.compile(r"0+")
 _REFUSED_VERSION = "ff"
+
+
+def is_sample(headers: Headers | None) -> bool:
+    """Whether a record with these headers is a canary's sample."""
+    return any(name == CANARY for name, _ in headers or ())
 
 
 class Trace(NamedTuple):

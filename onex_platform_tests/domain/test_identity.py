@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onex_platform.domain.identity import fact_id, identify_node
+from onex_platform.domain.identity import fact_id, fact_ids, identify_node, plain_id
 
 CANONICAL = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -55,3 +57,22 @@ def test_ids_of_facts_depend_on_every_part(one: str, other: str) -> None:
     assert (fact_id(entity, 1, "kind", one) == fact_id(entity, 1, "kind", other)) == (one == other)
     assert fact_id(entity, 1, "kind", one) != fact_id(entity, 2, "kind", one)
     assert fact_id(entity, 1, "kind", one) != fact_id(entity, 1, "other", one)
+
+
+@given(
+    st.lists(st.tuples(st.uuids(), st.uuids()), max_size=5),
+    st.integers(0, 2**63 - 1),
+    st.text(max_size=20),
+)
+def test_the_ids_of_many_facts_are_those_of_each(
+    pairs: list[tuple[UUID, UUID]], epoch: int, kind: str
+) -> None:
+    entities, causes = [str(one) for one, _ in pairs], [str(cause) for _, cause in pairs]
+    assert fact_ids(entities, epoch, kind, causes) == [
+        fact_id(one, epoch, kind, str(cause)).bytes for one, cause in pairs
+    ]
+
+
+@given(st.text(min_size=1, max_size=40).filter(str.strip).filter(str.isprintable))
+def test_an_id_is_plain_where_it_is_no_uuid(node_id: str) -> None:
+    assert plain_id(node_id) == identify_node(node_id, "a").node_name
