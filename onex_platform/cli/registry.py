@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 from onex_platform.engines.spark.session import open_session
+from onex_platform.health.asking import Order, ask_everybody, ask_nodes
 from onex_platform.ingest.archive import registration_log
 from onex_platform.log.page_log import PageLog
 from onex_platform.projections import checks
@@ -219,6 +221,34 @@ def rebuild_command(
                 click.confirm(f"Change up to {agreed} rows?", abort=True, err=True)
             swapped = rebuild.swap(at_most=agreed)
     click.echo(f"{swapped.changes} rows changed.", err=True)
+
+
+@command.command("ask")
+@click.argument("nodes", metavar="[NODE]...", nargs=-1)
+@click.option("--all", "everybody", is_flag=True, help="All nodes of the tenant, or of every one.")
+@tenant_option
+@click.option("--reason", required=True, help="Why; the nodes are told.")
+@click.option("--by", default=getpass.getuser, help="Who asks; by default your user name.")
+def ask_command(
+    nodes: tuple[str, ...], everybody: bool, tenant: str | None, reason: str, by: str
+) -> None:
+    """Ask nodes to introspect: those that are named, or with --all, but not often, a whole tenant.
+
+    \b
+    Examples:
+      onex registry ask worker-7 --reason "its capabilities look old"
+      onex registry ask --all --tenant omnibase --reason "contracts have changed"
+    """
+    if everybody == bool(nodes):
+        raise ConfigurationError("Name nodes, or give --all; one of the two.")
+    order = Order(by, reason, datetime.now(UTC))
+    with attached_platform("postgres") as platform:
+        if everybody:
+            asked = ask_everybody(platform, [tenant] if tenant else [], order)
+            click.echo(f"All nodes are asked, of: {', '.join(asked) or 'nobody'}.")
+        else:
+            new = ask_nodes(platform, nodes, tenant, order)
+            click.echo(f"{new} of {len(nodes)} nodes are asked; the others were already.")
 
 
 @contextmanager

@@ -95,7 +95,13 @@ class SchemaRegistry:
         return None if found is None else found["compatibilityLevel"]
 
     def set_mode(self, subject: str, mode: str) -> None:
-        self._ask("PUT", f"/config/{_quoted(subject)}", {"compatibility": mode})
+        """Set the subject's compatibility; who sets the same at the same moment is no hindrance,
+        though a registry may refuse the second one."""
+        try:
+            self._ask("PUT", f"/config/{_quoted(subject)}", {"compatibility": mode})
+        except RefusedSchemaError:
+            if self.mode(subject) != mode:
+                raise
 
     def _ask(self, method: str, path: str, body: Any = None, **on: Any) -> Any:
         headers = {"Content-Type": _CONTENT, "Accept": _CONTENT}

@@ -27,9 +27,13 @@ from onex_platform.engines.kafka.topic_admin import (
 from onex_platform.engines.schema_registry import SchemaRegistry
 from onex_platform.governance.cluster_plan import (
     CREATION,
+    DELETION,
+    REVOCATION,
+    SETTING,
     EnumDanger,
     Plan,
     Step,
+    as_found,
     ended_topics,
     make_plan,
 )
@@ -65,17 +69,18 @@ def apply(governed: Governed, agreed: Plan, *, allowed: Collection[EnumDanger] =
             f"The plan is for {agreed.environment!r}, this is {settings.environment!r}.",
             hint="Set ONEX_ENVIRONMENT, or make a plan here.",
         )
-    for step in agreed.steps:
+    found = observe(governed)
+    if found.fingerprint() != agreed.seen:
+        raise ConfigurationError(
+            "The cluster is not as the plan saw it; nothing was changed.",
+            hint="Make a new plan with `onex topics plan`.",
+        )
+    for step in (as_found(step, found) for step in agreed.steps):
         if step.danger is not None and step.danger not in allowed:
             raise ConfigurationError(
                 f"The plan has a step that takes something away: {step}.",
                 hint=f"Allow it with --allow-{step.danger}, or change the contract.",
             )
-    if observe(governed).fingerprint() != agreed.seen:
-        raise ConfigurationError(
-            "The cluster is not as the plan saw it; nothing was changed.",
-            hint="Make a new plan with `onex topics plan`.",
-        )
     with open_admin(settings) as admin:
         create_missing(admin, agreed.new_topics())
         for step in agreed.steps:
@@ -169,10 +174,10 @@ def _set_mode(settings: Settings, _admin: KafkaAdmin, step: Step) -> None:
 
 # What takes each kind of step; topics are created together.
 _STEPS: Mapping[str, Callable[[Settings, KafkaAdmin, Step], None]] = {
-    "set-topic": _set_topic,
-    "delete-topic": _delete,
+    SETTING: _set_topic,
+    DELETION: _delete,
     "grant": _grant,
-    "revoke": _revoke,
+    REVOCATION: _revoke,
     "set-quota": _set_quota,
     "register-subject": _register,
     "set-mode": _set_mode,

@@ -13,7 +13,7 @@ from datetime import date
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field, model_validator
 
 from onex_platform.engines.kafka.access import ANY_HOST, Right
 from onex_platform.engines.kafka.topic_admin import TopicLayout
@@ -21,7 +21,7 @@ from onex_platform.governance.state import ClusterState, principal_of
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import Policy
 
-CREATION, SETTING = "create-topic", "set-topic"
+CREATION, SETTING, DELETION, REVOCATION = "create-topic", "set-topic", "delete-topic", "revoke"
 
 _EVERYBODY, _EVERYTHING = "User:*", "*"
 _KEPT_TIMES = ("retention.ms", "delete.retention.ms")  # of records, of tombstones
@@ -36,6 +36,9 @@ class EnumDanger(StrEnum):
     REVOCATION = "revoke"
 
 
+_DANGERS = {DELETION: EnumDanger.DELETION, REVOCATION: EnumDanger.REVOCATION}
+
+
 class Step(BaseModel):
     """One change: what it is about, its kind, and the value before and after."""
 
@@ -46,16 +49,39 @@ class Step(BaseModel):
     detail: dict[str, Any] = {}
     before: Any = None
     after: Any = None
-    danger: EnumDanger | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_judged_anew(cls, step: dict[str, Any]) -> dict[str, Any]:
+        """A file shows the danger to its readers; what it says of it counts for nothing."""
+        return {name: value for name, value in step.items() if name != "danger"}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def danger(self) -> EnumDanger | None:
+        """What it may destroy, by what it does."""
+        if self.kind in _DANGERS:
+            return _DANGERS[self.kind]
+        if self.kind == SETTING and _loses(self.detail["setting"], self.before, self.after):
+            return EnumDanger.SHORTER_RETENTION
+        return None
 
     def __str__(self) -> str:
         what = f"{self.kind}  {self.name}"
         if self.kind in (SETTING, "set-quota", "set-mode"):
             what += f"  {self.detail.get('setting', '')} {self.before} → {self.after}"
-        elif self.kind in ("grant", "revoke"):
+        elif self.kind in ("grant", REVOCATION):
             what += f"  {self.detail['operation']} {self.detail['resource']} "
             what += f"{self.detail['pattern']} {self.detail['name']}"
         return f"{what}  (needs --allow-{self.danger})" if self.danger else what
+
+
+def as_found(step: Step, found: ClusterState) -> Step:
+    """The step with what the cluster has now as its value before, whatever a file says of it."""
+    if step.kind != SETTING or step.name not in found.topics:
+        return step
+    before = found.topics[step.name].config.get(step.detail["setting"])
+    return step.model_copy(update={"before": before})
 
 
 class Plan(BaseModel):
@@ -118,13 +144,18 @@ def make_plan(
             *_foreign_quotas(found, accounts),
         ),
         dangers=tuple(_dangerous(found)),
-        notes=tuple(_notes(found)),
+        notes=tuple(_notes(found, observer)),
     )
 
 
-def _notes(found: ClusterState) -> Iterator[str]:
-    """What the plan leaves out, because the cluster does not have it."""
-    if found.rights is None:
+def _notes(found: ClusterState, observer: str) -> Iterator[str]:
+    """What the plan leaves out, because the cluster does not have it or does not show it."""
+    if found.hides_rights:
+        yield (
+            f"{observer} may not list rights: rights and quotas are not compared; an "
+            "administrator's `onex topics drift` compares them"
+        )
+    elif found.rights is None:
         yield "the cluster has no authoriser: rights and quotas are not planned"
     if found.subjects is None:
         yield "no schema registry is known (ONEX_SCHEMAS_URL): subjects are not planned"
@@ -151,7 +182,7 @@ def _topic_steps(
             continue
         if name in ended:
             if name in found.topics:
-                yield Step(kind="delete-topic", name=name, danger=EnumDanger.DELETION)
+                yield Step(kind=DELETION, name=name)
         elif name not in found.topics:
             yield Step(kind=CREATION, name=name, detail=_as_detail(layout))
         else:
@@ -182,7 +213,6 @@ def _setting_steps(wanted: TopicLayout, found: TopicLayout) -> Iterator[Step]:
                 detail={"setting": setting},
                 before=before,
                 after=value,
-                danger=EnumDanger.SHORTER_RETENTION if _loses(setting, before, value) else None,
             )
 
 
@@ -210,10 +240,10 @@ def _right_steps(
         yield _right_step("grant", right)
     for right in sorted(found.rights - wanted.rights):
         if right.principal in ours:
-            yield _right_step("revoke", right, EnumDanger.REVOCATION)
+            yield _right_step(REVOCATION, right)
 
 
-def _right_step(kind: str, right: Right, danger: EnumDanger | None = None) -> Step:
+def _right_step(kind: str, right: Right) -> Step:
     detail = {
         field: getattr(right, field) for field in ("resource", "pattern", "name", "operation")
     }
@@ -223,7 +253,6 @@ def _right_step(kind: str, right: Right, danger: EnumDanger | None = None) -> St
         detail=detail
         | ({"denies": True} if right.denies else {})
         | ({"host": right.host} if right.host != ANY_HOST else {}),
-        danger=danger,
     )
 
 

@@ -41,6 +41,7 @@ def build_definitions(
                 "impossible": len(found.refusals),
                 "strangers": len(found.strangers),
                 "dangerous rights": len(found.dangers),
+                "notes": "\n".join(found.notes) or "none",
                 "drift": "\n".join(map(str, found.steps[:_MOST_NAMED])) or "none",
             },
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from onex_platform.base.paths import project_folder
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.access import rights
+from onex_platform.engines.kafka.access import Right, RightsHiddenError, rights
 from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin
 from onex_platform.engines.kafka.quotas import quotas
 from onex_platform.engines.kafka.topic_admin import (
@@ -39,6 +39,7 @@ class Governed:
     catalogue: Catalogue
     policy: Policy
     root: Path
+    only: Collection[str] | None = None  # topics, as the broker calls them; None: all
 
     @classmethod
     def of(cls, settings: Settings, catalogue: Catalogue) -> Governed:
@@ -58,7 +59,9 @@ class Governed:
     @cached_property
     def topics(self) -> dict[str, TopicLayout]:
         """What is wanted of topics; costs less than the whole."""
-        return desired_topics(self.catalogue, self.policy, self.settings.environment)
+        wanted = desired_topics(self.catalogue, self.policy, self.settings.environment)
+        only = wanted if self.only is None else self.only
+        return {name: layout for name, layout in wanted.items() if name in only}
 
     @cached_property
     def wanted(self) -> ClusterState:
@@ -84,16 +87,25 @@ def observe(governed: Governed) -> ClusterState:
     settings = governed.settings
     with open_admin(settings) as admin:
         topics = observe_topics(governed, admin)
-        allowed = rights(admin)
+        allowed, hides_rights = _rights(admin)
     foreign = foreign_subjects(settings, governed.wanted.subjects or ())
     return replace(
         topics,
         rights=None if allowed is None else frozenset(allowed),
+        hides_rights=hides_rights,
         # Without an authoriser nobody has a name, and a quota has nobody to bind.
         quotas=None if allowed is None else quotas(settings),
         subjects=observe_subjects(settings, governed.wanted.subjects),
         strangers=topics.strangers | {f"subject: {name}" for name in foreign},
     )
+
+
+def _rights(admin: KafkaAdmin) -> tuple[set[Right] | None, bool]:
+    """The cluster's rights, and whether it hides them from this account."""
+    try:
+        return rights(admin), False
+    except RightsHiddenError:
+        return None, True
 
 
 def observe_topics(governed: Governed, admin: KafkaAdmin) -> ClusterState:

@@ -11,7 +11,8 @@ nothing is changed then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
@@ -76,10 +77,15 @@ class TopicChanges:
 
 
 def create_topics(
-    settings: Settings, catalogue: Catalogue, *, dry_run: bool = False
+    settings: Settings,
+    catalogue: Catalogue,
+    *,
+    only: Collection[str] | None = None,
+    dry_run: bool = False,
 ) -> ProvisionReport:
-    """Create the environment's missing topics and report how the others stand."""
-    governed = Governed.of(settings, catalogue)
+    """Create the environment's missing topics and report how the others stand; of some, if `only`
+    those are meant."""
+    governed = replace(Governed.of(settings, catalogue), only=only)
     require_ledger_beyond_retention(governed.catalogue, settings.registration.ledger_days)
     with open_admin(settings) as admin:
         require_brokers(governed, admin)

@@ -40,6 +40,7 @@ class ClusterState:
     rights: frozenset[Right] | None = None
     quotas: Quotas | None = None
     subjects: Mapping[str, Subject] | None = None
+    hides_rights: bool = False  # this account may not list them
     hidden: frozenset[str] = frozenset()  # topics that this account may not see
     strangers: frozenset[str] = frozenset()  # topics and subjects that no contract knows
 
@@ -104,10 +105,12 @@ def desired_topics(
 def _contracts_in(
     catalogue: Catalogue, policy: Policy, environment: str
 ) -> Iterator[tuple[str, TopicContract]]:
-    """The environment's topics by the broker's name."""
+    """The environment's topics by the broker's name; a topic of the namespace may be retired for
+    one tenant and not for others."""
     names = (contract.name for contract in catalogue)
     for logical, _tenant, name in policy.topics_in(names, environment):
-        yield name, catalogue[str(logical)]
+        if not catalogue.is_retired(name):
+            yield name, catalogue[str(logical)]
 
 
 def rights_of(account: Account, policy: Policy, environment: str) -> Iterator[Right]:

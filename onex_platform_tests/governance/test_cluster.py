@@ -140,6 +140,15 @@ def test_what_takes_something_away_needs_its_own_flag(governed: Governed) -> Non
     for allowed in (set(), {EnumDanger.REVOCATION}, {EnumDanger.SHORTER_RETENTION}):
         with pytest.raises(ConfigurationError, match="takes something away"):
             apply(governed, dangerous, allowed=allowed)
+    # Nor does a file help that was edited: the step is judged by what it does to what is there.
+    edited = dangerous.model_dump(mode="json")
+    for step in edited["steps"]:
+        step["danger"] = None
+        step["before"] = step["after"]
+    assert EnumDanger.REVOCATION in {s.danger for s in Plan.model_validate(edited).steps}
+    for allowed in (set(), {EnumDanger.REVOCATION}):
+        with pytest.raises(ConfigurationError, match="takes something away"):
+            apply(governed, Plan.model_validate(edited), allowed=allowed)
     apply(governed, Plan.model_validate_json(dangerous.model_dump_json()), allowed=ALL_DANGERS)
     assert plan(governed).is_empty
 

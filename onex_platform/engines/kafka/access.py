@@ -22,8 +22,9 @@ from kafka.admin import (
     ACLResourcePatternType,
     ResourcePatternFilter,
 )
-from kafka.errors import SecurityDisabledError
+from kafka.errors import ClusterAuthorizationFailedError, SecurityDisabledError
 
+from onex_platform.base.errors import InfraError
 from onex_platform.engines.kafka.clients import KafkaAdmin, translated
 from onex_platform.engines.kafka.python_client import open_python_client
 
@@ -52,6 +53,10 @@ class Right:
         )
 
 
+class RightsHiddenError(InfraError):
+    """The account may not list rights: only an administrator may."""
+
+
 def rights(admin: KafkaAdmin) -> set[Right] | None:
     """Every right that the cluster knows; None if it has no authoriser and lets everybody in."""
     # librdkafka's client answers both refusals, no authoriser and no right, with an empty list.
@@ -67,6 +72,13 @@ def rights(admin: KafkaAdmin) -> set[Right] | None:
             found, _ = client.describe_acls(everything)
         except SecurityDisabledError:
             return None
+        except ClusterAuthorizationFailedError as error:
+            kafka = admin.settings.kafka
+            raise RightsHiddenError(
+                f"Kafka at {kafka.bootstrap_servers} does not let User:{kafka.sasl_username} list "
+                "its access rules.",
+                hint="Ask as an administrator, or give the account DESCRIBE on the cluster.",
+            ) from error
     return set(map(_right, found))
 
 

@@ -25,7 +25,13 @@ from confluent_kafka.admin import (
 )
 
 from onex_platform.base.settings import Settings
-from onex_platform.engines.kafka.clients import KafkaAdmin, open_admin, translated
+from onex_platform.engines.kafka.clients import (
+    KafkaAdmin,
+    KafkaConsumer,
+    open_admin,
+    open_consumer,
+    translated,
+)
 from onex_platform.engines.kafka.errors import naming_the_right
 
 TIMESTAMP_TYPE = "message.timestamp.type"
@@ -33,6 +39,7 @@ BROKER_TIME = "LogAppendTime"
 
 _2_64 = 2**64  # the halves of an id come as signed numbers
 _INTERNAL = "__"  # Kafka's own topics begin so
+_SHORT_MS = 10
 _NOT_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -56,19 +63,20 @@ class TopicLayout:
 
 
 class KafkaSession:
-    """An admin client for as long as the block lasts, opened when it is first needed: to open one
-    takes many times longer than to ask it something."""
+    """An admin client and a consumer for as long as the block lasts, opened when they are first
+    needed: to open one takes many times longer than to ask it something."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stack = ExitStack()
         self._admin: KafkaAdmin | None = None
+        self._consumer: KafkaConsumer | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._admin = None
+        self._admin = self._consumer = None
         self._stack.close()
 
     def admin(self) -> KafkaAdmin:
@@ -76,6 +84,18 @@ class KafkaSession:
             self._admin = self._stack.enter_context(open_admin(self._settings))
         self._admin.poll(0)
         return self._admin
+
+    def consumer(self) -> KafkaConsumer:
+        """It reads nothing; whoever assigns partitions to it takes them away again.
+
+        While the broker has it wait at the end of a partition, it answers nothing else: so it does
+        not wait for long.
+        """
+        if self._consumer is None:
+            prompt = {"enable.partition.eof": True, "fetch.wait.max.ms": _SHORT_MS}
+            opened = open_consumer(self._settings, None, **prompt)
+            self._consumer = self._stack.enter_context(opened)
+        return self._consumer
 
 
 def topic_names(admin: KafkaAdmin) -> set[str]:
@@ -98,6 +118,13 @@ def describe(admin: KafkaAdmin, names: Collection[str]) -> dict[str, TopicLayout
             config=config,
         )
     return layouts
+
+
+def most_bytes(admin: KafkaAdmin, topic: str) -> int:
+    """How large a record may be with what travels with it, by the topic's limit and its segments'
+    size."""
+    config = describe(admin, [topic])[topic].config
+    return min(int(config["max.message.bytes"]), int(config["segment.bytes"]))
 
 
 def create(

@@ -164,6 +164,9 @@ def _format(folder: ServerFolder, draft: Path) -> None:
     arguments = ["format", f"--cluster-id={cluster_id}", f"--config={properties}", *extra]
     # The tool prints the keys that it stored: they stay in no log.
     log = draft.with_name("format.log") if extra else folder.log
+    if extra:
+        log.unlink(missing_ok=True)
+        log.touch(mode=0o600)
     exit_code = processes.run(
         [*_java(folder), "kafka.tools.StorageTool", *arguments],
         cwd=folder.path,

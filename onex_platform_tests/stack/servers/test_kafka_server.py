@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,6 +14,7 @@ from onex_platform.base.errors import InfraError
 from onex_platform.base.settings import KafkaSettings
 from onex_platform.engines.kafka.clients import open_admin
 from onex_platform.engines.kafka.topic_admin import topic_names
+from onex_platform.stack import processes
 from onex_platform.stack.folders import StackFolder
 from onex_platform.stack.progress import silent
 from onex_platform.stack.servers import kafka_server
@@ -30,6 +32,26 @@ def test_a_cluster_id_may_begin_with_a_dash(
     folder.path.mkdir(parents=True)
     kafka_server.KafkaServer().prepare(folder, silent)
     assert "cluster.id=-A" in (folder.data / "meta.properties").read_text()
+
+
+def test_what_the_formatting_prints_is_for_its_owner_from_the_first_byte(
+    new_stack: NewStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    def formatted(*_: Any, log: Path, **__: Any) -> int:
+        state = log.stat()
+        seen.append((log.name, state.st_mode & 0o777, state.st_size))
+        return 0
+
+    monkeypatch.setattr(processes, "run", formatted)
+    folder = StackFolder(new_stack(kafka_security="sasl")).server("kafka")
+    folder.path.mkdir(parents=True)
+    # Left by one that was killed.
+    (folder.path / "format.log").write_text("keys")
+    kafka_server.KafkaServer().prepare(folder, silent)
+    assert seen == [("format.log", 0o600, 0)]
+    assert not (folder.path / "format.log").exists()
 
 
 def test_a_secured_broker_lets_in_who_knows_the_password_and_keeps_it_to_itself(

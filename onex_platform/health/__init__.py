@@ -1,0 +1,1 @@
+"""Whether what flows is well: canaries, numbers with thresholds, alerts."""
