@@ -59,17 +59,21 @@ def processor_seconds() -> float:
 
 
 @contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """The most that this process and all below it held at once, in megabytes, for the block."""
+def peak_memory(
+    counts: Callable[[psutil.Process], bool] = lambda process: True, every_seconds: float = 0.25
+) -> Iterator[list[float]]:
+    """The most that this process and all below it held at once, in megabytes, for the block; of
+    them those that count."""
     peak, done = [0.0], threading.Event()
 
     def watch() -> None:
         me = psutil.Process()
-        while not done.wait(0.25):
+        while not done.wait(every_seconds):
             held = 0
             for process in (me, *me.children(recursive=True)):
                 with suppress(psutil.Error):
-                    held += process.memory_full_info().pss
+                    if counts(process):
+                        held += process.memory_full_info().pss
             peak[0] = max(peak[0], held / 1e6)
 
     watcher = threading.Thread(target=watch)

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -58,10 +59,10 @@ from onex_platform.projections.write.staged_batch import Given
 from onex_platform.projections.write.upsert import (
     LIVENESS_COLUMNS,
     WIDE_COLUMNS,
-    liveness_values,
-    wide_values,
 )
 
+wide_values = attrgetter(*WIDE_COLUMNS)
+liveness_values = attrgetter(*LIVENESS_COLUMNS)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BARE, MANY, ONE_TABLE = "bare_rows", "executemany_rows", "one_table_rows"
 KEY = ("entity_id", "domain")
