@@ -3,17 +3,23 @@
 Ids are forgotten by the time that the event itself reports, since a repetition reports the same
 time again. The floor is raised, and committed, before anything below it is deleted: at every moment
 an event is either remembered or recognisably too old to be judged.
+
+Of the events that the platform publishes the ledger keeps a digest besides: whatever comes back
+from Kafka with the same one is what was published, and nothing else under the same id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.engines.postgres.database import Cursor, Database, fetch_one
+
+_DIGEST_BYTES = 16
 
 
 class Recall(NamedTuple):
@@ -23,7 +29,7 @@ class Recall(NamedTuple):
     floor: datetime | None
 
 
-def recall(cursor: Cursor, domain: str, event_ids: Collection[UUID] = ()) -> Recall:
+def recall(cursor: Cursor, domain: str, event_ids: Collection[UUID | str] = ()) -> Recall:
     """Which of these ids are in the log, and the floor below which nobody can tell.
 
     Both come from one snapshot: an id that was forgotten meanwhile can't pass for a new one.
@@ -33,8 +39,8 @@ def recall(cursor: Cursor, domain: str, event_ids: Collection[UUID] = ()) -> Rec
         "SELECT"
         " (SELECT pruned_before FROM ledger_floors WHERE domain = %(domain)s) AS floor,"
         " (SELECT array_agg(event_id) FROM event_ledger"
-        "  WHERE domain = %(domain)s AND event_id = ANY(%(ids)s)) AS known",
-        {"domain": domain, "ids": list(event_ids)},
+        "  WHERE domain = %(domain)s AND event_id = ANY(%(ids)s::uuid[])) AS known",
+        {"domain": domain, "ids": _array(event_ids)},
     )
     return Recall(frozenset(row.known or ()), row.floor)
 
@@ -48,6 +54,50 @@ def enter_staged(cursor: Cursor, domain: str, table: str, batch_id: UUID) -> int
         [domain, batch_id],
     )
     return cursor.rowcount
+
+
+def enter_published(cursor: Cursor, domain: str, table: str, batch_id: UUID) -> None:
+    """Enter the events of a batch that wait in the table to be published, with their digests.
+
+    Those that came through the inbox are known already, but were not published before.
+    """
+    cursor.execute(
+        "INSERT INTO event_ledger (event_id, domain, reported_at, digest)"  # noqa: S608 - constant
+        " SELECT DISTINCT ON (event_id) event_id, %(domain)s, reported_at,"
+        " substr(sha256(convert_to(concat_ws(E'\\n', event_kind,"
+        " coalesce(event_key, event_id::text), envelope ->> 'tenant', envelope), 'UTF8')),"
+        f" 1, {_DIGEST_BYTES})"
+        f" FROM {table} WHERE batch_id = %(batch)s ORDER BY event_id"
+        " ON CONFLICT (event_id, domain) DO UPDATE SET digest = excluded.digest",
+        {"domain": domain, "batch": batch_id},
+    )
+
+
+def digest_of(kind: bytes, key: bytes, tenant: bytes, value: bytes) -> bytes:
+    """What tells a record from others under the same id, as `enter_published` notes it."""
+    return sha256(b"\n".join((kind, key, tenant, value))).digest()[:_DIGEST_BYTES]
+
+
+def published(
+    database: Database, domain: str, event_ids: Collection[str], floor: datetime | None
+) -> set[bytes]:
+    """The digests of those among these events that the platform published, as far back as the
+    floor."""
+    with database.transaction() as cursor:
+        row = fetch_one(
+            cursor,
+            "SELECT string_agg(digest, ''::bytea) AS digests FROM event_ledger"
+            " WHERE domain = %(domain)s AND event_id = ANY(%(ids)s::uuid[]) AND digest IS NOT NULL"
+            " AND reported_at >= coalesce(%(floor)s::timestamptz, '-infinity')",
+            {"domain": domain, "ids": _array(event_ids), "floor": floor},
+        )
+    found: bytes = row.digests or b""
+    return {found[at : at + _DIGEST_BYTES] for at in range(0, len(found), _DIGEST_BYTES)}
+
+
+def _array(ids: Iterable[object]) -> str:
+    """Ids as PostgreSQL reads an array: the driver would look at each of them for long."""
+    return f"{{{','.join(map(str, ids))}}}"
 
 
 def prune(

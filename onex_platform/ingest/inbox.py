@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic_core import to_json
 
-from onex_platform.domain.envelope import UPCASTERS, parse_payload
+from onex_platform.domain.envelope import kept_payload, read_kept
 from onex_platform.domain.events import EnumEventKind, LogEvent, Provenance
 from onex_platform.domain.identity import EntityKey
 from onex_platform.engines.postgres.database import Cursor, fetch_one
@@ -98,7 +98,7 @@ def _columns_of(fact: LogEvent) -> dict[str, Any]:
         "domain": fact.entity.domain,
         "entity_id": fact.entity.entity_id,
         "kind": fact.kind,
-        "payload": fact.payload,
+        "payload": kept_payload(fact.kind, fact.payload),
     }
     source = fact.provenance
     special |= {name: source and getattr(source, name) for name in _PLACE}
@@ -114,8 +114,8 @@ def _fact_of(row: Any) -> LogEvent:
         position=0,
         kind=kind,
         entity=entity,
-        # As today's payloads are: whoever submitted it has lifted it already.
-        payload=parse_payload(kind, columns.pop("payload"), UPCASTERS.current_version(kind)),
+        # A fact may have been submitted by an earlier release.
+        payload=read_kept(kind, columns.pop("payload")),
         reported_at=columns.pop("reported_at") or row.occurred_at,
         provenance=None if row.topic is None else Provenance(**place),
         **columns,

@@ -1,8 +1,9 @@
 """Proof that the log is whole: nothing missing and nothing twice.
 
-It asks the tables alone: every offset of every input partition is accounted for once, and every
-cut's events are in pages. A recent stretch costs the same however long the log is; the whole takes
-its time. Whether the pages are in the store, `log.verify.page_check` proves.
+It asks the tables alone: every offset of every input partition is accounted for once, every cut's
+events are in pages, and its echoes are noted offset by offset. A recent stretch costs the same
+however long the log is; the whole takes its time. Whether the pages are in the store,
+`log.verify.page_check` proves.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class LogAccount:
     offsets: int = 0  # read, or accepted as lost
     lost_offsets: int = 0
     restarts: int = 0  # how often a partition's offsets began anew; what was lost, nobody knows
+    echoes: int = 0
     events: int = 0
     faults: list[LogFault] = field(default_factory=list)
 
@@ -54,6 +56,7 @@ def verify_log(log: PageLog, since: datetime | None = None) -> LogAccount:
     account = LogAccount()
     account.faults += _cut_faults(log, since)
     account.faults += _offset_faults(log, since, account)
+    account.faults += _echo_faults(log, since)
     account.faults += _event_faults(log, since, account)
     return account
 
@@ -88,6 +91,8 @@ def _offset_faults(log: PageLog, since: datetime | None, account: LogAccount) ->
             cursor,
             "SELECT (SELECT count(*) FROM log_cuts WHERE domain = %(domain)s"
             " AND instant > %(since)s) AS cuts,"
+            " (SELECT coalesce(sum(echoes), 0)::bigint FROM log_cuts"
+            " WHERE domain = %(domain)s AND instant > %(since)s) AS echoes,"
             " (SELECT coalesce(sum(end_offset - start_offset), 0)::bigint FROM cut_ranges"
             " WHERE domain = %(domain)s AND instant > %(since)s) AS read,"
             " (SELECT coalesce(sum(end_offset - start_offset), 0)::bigint FROM lost_ranges"
@@ -96,7 +101,7 @@ def _offset_faults(log: PageLog, since: datetime | None, account: LogAccount) ->
             scope,
         )
         account.cuts, account.lost_offsets = totals.cuts, totals.lost
-        account.restarts = totals.restarts
+        account.restarts, account.echoes = totals.restarts, totals.echoes
         account.offsets = totals.read + totals.lost
         broken = cursor.execute(
             # A loss that was accepted before the first of these cuts has its follower in another.
@@ -130,6 +135,29 @@ def _offset_faults(log: PageLog, since: datetime | None, account: LogAccount) ->
         else:
             offsets = OffsetRange(row.following, row.end_offset)
             yield LogFault(EnumLogFault.OVERLAP, f"{place} {offsets} are in two cuts.")
+
+
+def _echo_faults(log: PageLog, since: datetime | None) -> Iterator[LogFault]:
+    """A cut notes as many offsets as it counted echoes; the table demands that they were read."""
+    scope = {"domain": log.domain, "since": since or BEGINNING}
+    with log.database.transaction() as cursor:
+        if since is None:
+            lift_statement_limit(cursor)
+        broken = cursor.execute(
+            "SELECT instant, counted.echoes, coalesce(noted.offsets, 0) AS offsets"
+            " FROM log_cuts AS counted LEFT JOIN ("
+            "  SELECT instant, sum(upper(run) - lower(run)) AS offsets"
+            "  FROM cut_ranges CROSS JOIN unnest(echoes) AS run"
+            "  WHERE domain = %(domain)s AND instant > %(since)s GROUP BY instant"
+            " ) AS noted USING (instant)"
+            " WHERE domain = %(domain)s AND instant > %(since)s"
+            " AND counted.echoes <> coalesce(noted.offsets, 0) ORDER BY instant",
+            scope,
+        ).fetchall()
+    for row in broken:
+        fault = EnumLogFault.GAP if row.offsets < row.echoes else EnumLogFault.OVERLAP
+        sentence = f"The cut up to {row.instant} read {row.echoes} echoes, {row.offsets} are noted."
+        yield LogFault(fault, sentence)
 
 
 def _event_faults(log: PageLog, since: datetime | None, account: LogAccount) -> Iterator[LogFault]:

@@ -12,7 +12,9 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import Parked, admit
 from onex_platform.engines.postgres.database import open_engine
-from onex_platform.ingest.deduplication import Recall, prune, recall
+from onex_platform.ingest.deduplication import Recall, enter_published, prune, published, recall
+from onex_platform.projections.write.staged_batch import Given, give
+from onex_platform_tests.support.echoes import PublishedFacts
 from onex_platform_tests.support.events import RULES, Kind, at, event, number_id, record
 from onex_platform_tests.support.stored_rows import Store, enter_ids
 
@@ -57,6 +59,25 @@ def test_an_id_is_known_once_it_entered_and_only_in_its_domain(store: Store) -> 
 def test_heartbeats_and_duplicates_stay_out(store: Store) -> None:
     enter(store, event(Kind.NODE_HEARTBEAT, 1), event(Kind.NODE_ACK, 2, duplicate=True))
     assert asked(store, 1, 2).known == frozenset()
+
+
+def test_what_is_published_is_known_by_its_bytes_whether_it_was_known_before_or_not(
+    store: Store,
+) -> None:
+    kinds = {Kind.NODE_ACCEPTED: None, Kind.ACK_TIMED_OUT: at(0), Kind.NODE_REGISTERED: None}
+    events = [event(kind, n, n, deadline=end) for n, (kind, end) in enumerate(kinds.items())]
+    facts = [replace(fact, provenance=None, reported_at=fact.occurred_at) for fact in events]
+    ids = [str(fact.event_id) for fact in facts]
+    enter(store, facts[1])  # it came through the inbox
+    assert published(store.database, DOMAIN, ids, None) == set()
+    with store.transaction() as cursor:
+        staged = give(cursor, Given(facts=[*facts, facts[0]]))
+        enter_published(cursor, DOMAIN, f"{staged.where}_facts", staged.batch_id)
+    assert published(store.database, DOMAIN, ids, None) == PublishedFacts(facts).digests()
+    late = PublishedFacts(facts[1:]).digests()
+    assert published(store.database, DOMAIN, ids, at(1)) == late
+    assert published(store.database, "staging", ids, None) == set()
+    assert published(store.database, DOMAIN, ids[1:], None) == late
 
 
 def test_pruning_forgets_by_the_time_that_the_event_reports(store: Store) -> None:

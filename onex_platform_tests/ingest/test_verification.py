@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from psycopg.errors import CheckViolation
 
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.ingest.archive import PageArchive
@@ -183,8 +184,21 @@ def test_events_that_are_in_no_page_or_twice_are_named(
             EnumLogFault.OVERLAP,
             "The cut up to 2026-03-01 12:00:10+00:00 reaches beyond",
         ),
+        (
+            "UPDATE log_cuts SET read = read + 1, duplicates = duplicates + 1, echoes = 1",
+            EnumLogFault.GAP,
+            "The cut up to 2026-03-01 12:00:10+00:00 read 1 echoes, 0 are noted.",
+        ),
+        (
+            "UPDATE cut_ranges SET echoes = int8multirange(int8range(start_offset, end_offset))",
+            EnumLogFault.OVERLAP,
+            "The cut up to 2026-03-01 12:00:10+00:00 read 0 echoes, 4 are noted.",
+        ),
     ],
-    ids=["gap", "overlap", "cursor ahead", "no cursor", "head behind"],
+    ids=[
+        *("gap", "overlap", "cursor ahead", "no cursor", "head behind"),
+        *("echoes without offsets", "offsets without echoes"),
+    ],
 )
 def test_gaps_and_overlaps_of_cuts_are_named(
     archive: PageArchive, log: WrittenLog, statement: str, fault: EnumLogFault, sentence: str
@@ -195,6 +209,12 @@ def test_gaps_and_overlaps_of_cuts_are_named(
     found = verify_log(archive.log).faults
     assert fault in kinds(found)
     assert any(sentence in item.sentence for item in found), found
+
+
+def test_offsets_that_were_not_read_are_no_echoes(archive: PageArchive, log: WrittenLog) -> None:
+    log.cuts(1)
+    with pytest.raises(CheckViolation, match="echoes_were_read"):
+        execute(archive, "UPDATE cut_ranges SET echoes = '{[2,4)}'")
 
 
 def test_accepted_losses_close_the_gap_and_stay_on_record(

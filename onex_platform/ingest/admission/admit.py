@@ -5,7 +5,7 @@ The rules are `domain.intake.judge`'s; this module only moves values in and out 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from onex_platform.domain.intake import IntakeRules, Parked, RawRecord, judge
 from onex_platform.domain.order import POSITIONS_PER_MILLISECOND
 from onex_platform.engines.postgres.database import storable
 from onex_platform.ingest.admission.column_values import INSTANT
+from onex_platform.ingest.admission.echo import EchoRun
 from onex_platform.ingest.admission.fast_path import InputTopic, admit_plain
 from onex_platform.ingest.admission.header_columns import Findings
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, to_table
@@ -27,11 +28,12 @@ _NO_MORE_POSITIONS = 2**63 // POSITIONS_PER_MILLISECOND * 1000
 
 class Admitted(NamedTuple):
     """What became of some records: events that have no position yet, and parked records; and what
-    was wrong with the headers and keys of the events."""
+    was wrong with the headers and keys of the events. Echoes are neither."""
 
     events: pa.Table
     parked: pa.Table
     findings: Findings
+    echoes: Sequence[EchoRun] = ()
 
     def size(self) -> int:
         """How many bytes this takes."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from onex_platform.domain.headers import MOST_BYTES, readable
-from onex_platform.domain.identity import identify_node
+from onex_platform.domain.identity import CANARY_ID, CANARY_TENANT, identify_admitted
 
 ID = pa.binary(16)
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -69,22 +69,37 @@ def _instant(text: str | None) -> datetime | None:
 
 
 def entities(tenants: pa.DictionaryArray, node_ids: pa.Array) -> pa.Array:
-    """The entity of each tenant's node; each pair is looked at once."""
+    """The entity of each tenant's node; each pair is looked at once.
+
+    A UUID in canonical spelling is the entity, whoever's it is; but for the canary, about which the
+    domain has its say.
+    """
+    named, ids = pc.is_valid(tenants.indices), uuids(node_ids)
+    reserved = pc.or_(
+        pc.fill_null(pc.equal(ids, pa.scalar(CANARY_ID.bytes, ID)), False),
+        pc.equal(tenants.indices, pc.index(tenants.dictionary, CANARY_TENANT)),
+    )
+    spelled = pc.if_else(pc.and_not(named, reserved), ids, pa.scalar(None, ID))
+    others = pc.and_(named, pc.is_null(spelled))
+    if not pc.any(others).as_py():
+        return spelled
+    found = _identified(tenants.filter(others), node_ids.filter(others))
+    return pc.replace_with_mask(spelled, others, found)
+
+
+def _identified(tenants: pa.DictionaryArray, node_ids: pa.Array) -> pa.Array:
     nodes = pc.fill_null(node_ids, "").dictionary_encode()
     names, ids = tenants.dictionary.to_pylist(), nodes.dictionary.to_pylist()
-    pairs = pc.fill_null(tenants.indices, -1).to_numpy() * len(ids) + nodes.indices.to_numpy()
+    pairs = tenants.indices.to_numpy() * len(ids) + nodes.indices.to_numpy()
     distinct, places = np.unique(pairs, return_inverse=True)
-    found = [
-        _entity(names[pair // len(ids)], ids[pair % len(ids)]) if pair >= 0 else None
-        for pair in distinct.tolist()
-    ]
+    found = [_entity(names[pair // len(ids)], ids[pair % len(ids)]) for pair in distinct.tolist()]
     return pa.array(found, ID).take(pa.array(places))
 
 
 @lru_cache(maxsize=200_000)
 def _entity(tenant: str, node_id: str) -> bytes | None:
     try:
-        return identify_node(node_id, tenant).entity_id.bytes
+        return identify_admitted(node_id, tenant).entity_id.bytes
     except ValueError:
         return None
 

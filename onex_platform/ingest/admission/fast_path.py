@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 from numpy.typing import NDArray
-from pydantic_core import from_json
 
-from onex_platform.domain.envelope import PAYLOADS, Unreadable, parse_payload
+from onex_platform.domain.envelope import PAYLOADS
 from onex_platform.domain.events import EVENT_TYPE_PREFIX, EnumEventKind
 from onex_platform.domain.headers import NOTHING_ASKED, HeaderRules
 from onex_platform.domain.intake import IntakeRules, is_ledgered, most_epoch
@@ -71,7 +70,7 @@ _UNUSUAL = r"[\\\x00-\x1f]|NaN|Inf"
 _HUGE = r"[:,\[ ]-?[0-9.]+[eE]\+?[0-9]{3}|[0-9]{100}"
 _MOST_OPENED = 150  # lists and objects: they bound the depth, for which the intake has a limit
 _VERSION = '"schema_version"'
-_KEY = "node_id"
+KEY = "node_id"
 _NODE_TYPES = pa.array([kind.value for kind in EnumNodeType])
 
 
@@ -174,7 +173,7 @@ def _is_eligible(topic: InputTopic, rules: IntakeRules) -> bool:
         and not issubclass(model, TimeoutPayload)
         and rules.upcasters.current_version(topic.kind) == 1
         and not topic.asked.signed
-        and topic.asked.key in (None, _KEY)
+        and topic.asked.key in (None, KEY)
     )
 
 
@@ -346,8 +345,9 @@ def _dumped(
     chosen = payloads.take(pa.array(rows)).to_pylist()
     for row, text in zip(rows.tolist(), chosen, strict=True):
         try:
-            texts.append(parse_payload(known[codes[row]].kind, from_json(text)).model_dump_json())
-        except (Unreadable, ValueError):
+            model = PAYLOADS[known[codes[row]].kind]
+            texts.append(model.model_validate_json(text).model_dump_json())
+        except ValueError:
             texts.append(text)
             broken.append(row)
     return texts, broken

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onex_platform.domain.events import LogEvent
+from onex_platform.domain.identity import CANARY_ID, CANARY_NODE, CANARY_TENANT
 from onex_platform.domain.intake import Parked, RawRecord, admit
 from onex_platform.domain.order import position_at
 from onex_platform.ingest.admission.admit import Admitted, admit_records
@@ -100,6 +101,25 @@ def test_a_parked_record_keeps_its_headers_as_they_came() -> None:
     [row] = admitted([raw]).parked.to_pylist()
     assert row["header_names"] == ["a", "a", "b", r"c\x00"]
     assert row["header_values"] == [b"1", b"2", None, b"\x00\xff"]
+
+
+@pytest.mark.parametrize("topic", ["beats", "acks"])
+def test_only_the_canary_is_the_canary(topic: str) -> None:
+    claims = [
+        (CANARY_NODE, CANARY_TENANT),
+        (str(CANARY_ID).upper(), CANARY_TENANT),
+        (CANARY_NODE, "omnibase"),
+        ("another", CANARY_TENANT),
+        (str(CANARY_ID), "omnibase"),
+    ]
+    records = [
+        record(KINDS[topic], topic=topic, offset=n, node_id=node_id, envelope={"tenant": tenant})
+        for n, (node_id, tenant) in enumerate(claims)
+    ]
+    found = admitted(records)
+    events = sorted(to_events(found.events, "registration"), key=_offset)
+    assert [event.entity.entity_id == CANARY_ID for event in events] == [True, True, False]
+    assert sorted(found.parked["offset"].to_pylist()) == [3, 4]
 
 
 @pytest.mark.parametrize("topic", ["beats", "timeouts"], ids=["fast lane", "intake"])
