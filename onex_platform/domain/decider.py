@@ -6,10 +6,11 @@ policy judges new events; it rewrites nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -23,7 +24,10 @@ from onex_platform.domain.payloads import (
     AcceptedPayload,
     AckRequestedPayload,
     DeregisteredPayload,
+    IntrospectionPayload,
     IntrospectionRequestedPayload,
+    ModelNodeCapabilities,
+    Payload,
     RegisteredPayload,
     RegistrationFailedPayload,
     ShutdownPayload,
@@ -77,7 +81,29 @@ class Rejection(NamedTuple):
     message: str
 
 
-def judge(projection: ModelRegistrationProjection, policy: RegistrationPolicy) -> Rejection | None:
+class Judged(Protocol):
+    """What the policy may look at in a node."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def node_type(self) -> EnumNodeType: ...
+    @property
+    def node_version(self) -> str | None: ...
+    @property
+    def capabilities(self) -> ModelNodeCapabilities: ...
+
+
+class Described(NamedTuple):
+    """A node as its introspection describes it."""
+
+    tenant: str
+    node_type: EnumNodeType
+    node_version: str | None
+    capabilities: ModelNodeCapabilities
+
+
+def judge(projection: Judged, policy: RegistrationPolicy) -> Rejection | None:
     """Why the policy rejects this node, or None if it is welcome."""
     if policy.tenants is not None and projection.tenant not in policy.tenants:
         return Rejection(
@@ -107,6 +133,18 @@ def judge(projection: ModelRegistrationProjection, policy: RegistrationPolicy) -
             f"capabilities {_listed(forbidden)} are not allowed",
         )
     return None
+
+
+def concern(tenant: str, payload: Payload, policy: RegistrationPolicy) -> Hashable:
+    """All that `decide` makes of what an event says, but for ids and instants.
+
+    Causes of one kind that concern the decider equally are answered alike if their nodes' rows have
+    the same tenant, state and epoch: the answers differ in ids and instants alone.
+    """
+    if isinstance(payload, IntrospectionPayload):
+        described = Described(tenant, payload.node_type, payload.node_version, payload.capabilities)
+        return judge(described, policy)
+    return payload.reason if isinstance(payload, ShutdownPayload) else None
 
 
 def decide(
@@ -213,6 +251,7 @@ def _ask_to_introspect(
     return [facts.write(Kind.INTROSPECTION_REQUESTED, request)]
 
 
+@lru_cache(maxsize=1024)
 def _version_matches(version: str | None, rule: str) -> bool:
     if not rule:
         return True

@@ -2,6 +2,11 @@
 
 Old payload versions are lifted step by step by registered upcasters. A kind or version that this
 release does not know is parked, never dropped: after an upgrade the parked bytes are read again.
+
+The log keeps a payload in the version that was newest when it entered, and says which: the first
+as it is, every later one as `{"$version": 2, "payload": {…}}`. Each kind's payload has a field that
+must be there, so no payload looks like that by itself. Whoever reads the log gets the newest
+version, lifted by the same steps.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from onex_platform.domain import payloads as p
 from onex_platform.domain.events import EnumEventKind
@@ -117,6 +122,8 @@ class UpcasterRegistry:
 
 
 UPCASTERS = UpcasterRegistry()
+_KEPT_VERSION, _KEPT_PAYLOAD = "$version", "payload"
+_KEPT = {_KEPT_VERSION, _KEPT_PAYLOAD}
 # A record of a megabyte may have a hundred thousand broken fields.
 _MOST_PROBLEMS = 10
 # What a number that a double can't hold has in its spelling; most that has it is no such number.
@@ -151,6 +158,34 @@ def parse_payload(
         return PAYLOADS[kind].model_validate(upcasters.upcast(kind, version, payload))
     except ValidationError as error:
         raise Unreadable(EnumParkReason.BAD_PAYLOAD, explain(error)) from None
+
+
+def kept_payload(
+    kind: EnumEventKind, payload: p.Payload, upcasters: UpcasterRegistry = UPCASTERS
+) -> p.Payload | dict[str, Any]:
+    """The payload as a document of the log."""
+    version = upcasters.current_version(kind)
+    return payload if version == 1 else {_KEPT_VERSION: version, _KEPT_PAYLOAD: payload}
+
+
+def kept_text(
+    kind: EnumEventKind, payload: p.Payload, upcasters: UpcasterRegistry = UPCASTERS
+) -> str:
+    """The same as JSON."""
+    kept = kept_payload(kind, payload, upcasters)
+    return payload.model_dump_json() if kept is payload else to_json(kept).decode()
+
+
+def read_kept(
+    kind: EnumEventKind,
+    kept: dict[str, Any] | str | bytes,
+    upcasters: UpcasterRegistry = UPCASTERS,
+) -> p.Payload:
+    """A payload of the log in the newest version; one of a later release raises `Unreadable`."""
+    document: dict[str, Any] = kept if isinstance(kept, dict) else from_json(kept)
+    if document.keys() == _KEPT:
+        return parse_payload(kind, document[_KEPT_PAYLOAD], document[_KEPT_VERSION], upcasters)
+    return parse_payload(kind, document, 1, upcasters)
 
 
 def explain(error: ValidationError) -> str:

@@ -60,6 +60,7 @@ DECLARED = frozenset(
         EnumEventKind.ACK_TIMED_OUT,
         EnumEventKind.LIVENESS_EXPIRED,
         EnumEventKind.NODE_DEREGISTERED,
+        EnumEventKind.INTROSPECTION_REQUESTED,
     }
 )
 

@@ -35,7 +35,7 @@ from onex_platform.domain.identity import (
     REGISTRATION_DOMAIN,
     EntityKey,
     NodeIdentity,
-    identify_node,
+    identify_admitted,
 )
 from onex_platform.domain.payloads import (
     MAX_EPOCH,
@@ -278,7 +278,7 @@ def _identity_of(
 ) -> tuple[str | None, NodeIdentity]:
     if isinstance(payload, NodePayload):
         try:
-            return payload.node_id, identify_node(payload.node_id, tenant)
+            return payload.node_id, identify_admitted(payload.node_id, tenant)
         except ValueError as error:
             raise Unreadable(EnumParkReason.BAD_NODE_ID, str(error)) from None
     # An event about many nodes belongs to none: its own id is its place in the log.

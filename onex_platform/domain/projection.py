@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
-from onex_platform.domain.payloads import Epoch, ModelNodeCapabilities
+from onex_platform.domain.payloads import Endpoints, Epoch, ModelNodeCapabilities
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
 
 # Of a row and of the records about it: 18 digits leave room in a bigint, and no lifetime of changes
@@ -59,7 +59,7 @@ class ModelRegistrationProjection(BaseModel):
     node_name: str | None = None
     node_version: str | None = None
     capabilities: ModelNodeCapabilities = ModelNodeCapabilities()
-    endpoints: dict[str, str] = {}
+    endpoints: Endpoints = {}
     metadata: dict[str, Any] = {}
     network_id: str | None = None
     deployment_id: str | None = None

@@ -48,7 +48,7 @@ def accounting(found: LogAccounts) -> Verdict:
     totals, counted = found.totals, found.counted
     sentences = [
         f"{totals.read_by_cuts} records were read and {totals.facts} facts decided; "
-        f"{totals.parked_by_cuts} were parked unread, "
+        f"{totals.parked_by_cuts} were parked unread, {totals.echoed_by_cuts} were echoes, "
         f"{sum(totals.outcomes.values())} have an outcome."
     ]
     wrong = [f"{count} {name}" for name, count in counted.faults.items() if count]
@@ -64,6 +64,7 @@ def accounting(found: LogAccounts) -> Verdict:
             "read": totals.read_by_cuts,
             "archived": totals.archived,
             "parked before the log": totals.parked_by_cuts,
+            "echoes": totals.echoed_by_cuts,
             "facts": totals.facts,
             "in pages": totals.in_pages,
             "folded": totals.read_by_batches,

@@ -3,7 +3,8 @@
 What has passed is found by index alone, page by page, and joined with its rows. Each query first
 walks the scan index of its deadline, from where the last page ended: what is not overdue is never
 touched, and a row is looked up only once its key was found. A node that is set aside is never
-overdue: its row stands still because we don't fold its events.
+overdue: its row stands still because we don't fold its events. Nor is the canary, which has a clock
+of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from uuid import UUID
 from onex_platform.domain.deadlines import is_past
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.facts import PassedDeadline
-from onex_platform.domain.identity import EntityKey
+from onex_platform.domain.identity import NOT_CANARY_SQL, EntityKey
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.projections.fold.set_aside import NOT_SET_ASIDE
 
@@ -59,14 +60,14 @@ _KEYS = {
         "SELECT ack_deadline AS deadline, entity_id FROM registration_projections"  # noqa: S608
         " WHERE domain = %(domain)s AND ack_timeout_emitted_at IS NULL"
         " AND ack_deadline < %(before)s"
-        f" AND {NOT_SET_ASIDE}"
+        f" AND {NOT_SET_ASIDE} AND {NOT_CANARY_SQL}"
         " AND (ack_deadline, entity_id) > (%(after)s, %(after_id)s)"
         " ORDER BY ack_deadline, entity_id LIMIT %(limit)s"
     ),
     Kind.LIVENESS_EXPIRED: (
         "SELECT liveness_deadline AS deadline, entity_id FROM registration_liveness"  # noqa: S608
         " WHERE domain = %(domain)s AND liveness_deadline < %(before)s"
-        f" AND {NOT_SET_ASIDE}"
+        f" AND {NOT_SET_ASIDE} AND {NOT_CANARY_SQL}"
         " AND (liveness_deadline, entity_id) > (%(after)s, %(after_id)s)"
         " ORDER BY liveness_deadline, entity_id LIMIT %(limit)s"
     ),

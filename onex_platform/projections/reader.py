@@ -2,7 +2,8 @@
 overdue ones, counts, everything; and what each was at a moment of the past.
 
 Lists come in pages: `next_cursor` continues where a page ended, whatever was written meanwhile.
-Deregistered nodes are left out unless asked for. Deadlines are strict: now must be past them.
+Deregistered nodes are left out unless asked for, the canary unless asked for by its id. Deadlines
+are strict: now must be past them.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import UUID
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json, to_json
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.domain.identity import REGISTRATION_DOMAIN, EntityKey
+from onex_platform.domain.identity import NOT_CANARY_SQL, REGISTRATION_DOMAIN, EntityKey
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumNodeType, EnumRegistrationState
+from onex_platform.engines.postgres.columns import read_table
 from onex_platform.engines.postgres.database import Database
 from onex_platform.log.page_log import PageLog
+from onex_platform.projections.fold.row_columns import STATE_SCHEMA
 from onex_platform.projections.fold.set_aside import SetAside, marks
 from onex_platform.projections.history import as_of
 
@@ -31,6 +35,10 @@ MAX_PAGE = 10_000
 
 _COLUMNS = ", ".join(ModelRegistrationProjection.model_fields)
 _SELECT = f"SELECT {_COLUMNS} FROM registrations"  # noqa: S608 - the model's own field names
+_STATES = (
+    f"SELECT {', '.join(STATE_SCHEMA.names)} FROM registrations"  # noqa: S608 - as above
+    " WHERE domain = %(domain)s AND entity_id = ANY(%(ids)s)"
+)
 _OPEN = "deregistered_at IS NULL"
 
 
@@ -146,6 +154,17 @@ class ProjectionReaderRegistration:
         rows = self._rows(query, {"domain": domain, "ids": list(entity_ids)})
         return {row.key: row for row in rows}
 
+    def columns_of(
+        self, entity_ids: Iterable[bytes], domain: str = REGISTRATION_DOMAIN
+    ) -> pa.Table:
+        """The same rows as columns."""
+        nodes = [UUID(bytes=entity_id) for entity_id in entity_ids]
+        if not nodes:
+            return STATE_SCHEMA.empty_table()
+        with self._database.transaction() as cursor:
+            bound = {"domain": domain, "ids": nodes}
+            return read_table(cursor, _STATES, bound, STATE_SCHEMA)
+
     def find(
         self,
         wanted: RegistrationFilter,
@@ -201,8 +220,8 @@ class ProjectionReaderRegistration:
         counts = dict.fromkeys(EnumRegistrationState, 0)
         with self._database.transaction() as cursor:
             rows = cursor.execute(
-                "SELECT current_state, count(*) AS nodes FROM registrations"
-                " WHERE domain = %s AND deregistered_at IS NULL GROUP BY current_state",
+                "SELECT current_state, count(*) AS nodes FROM registrations"  # noqa: S608
+                f" WHERE domain = %s AND {_OPEN} AND {NOT_CANARY_SQL} GROUP BY current_state",
                 [domain],
             )
             counts.update({EnumRegistrationState(row.current_state): row.nodes for row in rows})
@@ -212,7 +231,7 @@ class ProjectionReaderRegistration:
         self, domain: str = REGISTRATION_DOMAIN, *, include_deregistered: bool = False
     ) -> Iterator[ModelRegistrationProjection]:
         """Every row as of one moment, in flat memory; end or close the iterator to free it."""
-        conditions = ["domain = %(domain)s"]
+        conditions = ["domain = %(domain)s", NOT_CANARY_SQL]
         query = _query(conditions if include_deregistered else [*conditions, _OPEN])
         for row in self._database.stream(query, {"domain": domain}):
             yield _projection(row)
@@ -235,7 +254,7 @@ class ProjectionReaderRegistration:
     ) -> ModelRegistrationPage:
         if not 1 <= page.limit <= MAX_PAGE:
             raise ConfigurationError(f"limit={page.limit} is not between 1 and {MAX_PAGE}.")
-        conditions = ["domain = %(domain)s", condition]
+        conditions = ["domain = %(domain)s", condition, NOT_CANARY_SQL]
         # One row more than asked tells whether there is a next page.
         bound = {**parameters, "domain": domain, "limit": page.limit + 1}
         if not page.include_deregistered:

@@ -31,6 +31,7 @@ class Totals(NamedTuple):
     read_by_cuts: int = 0
     archived: int = 0
     parked_by_cuts: int = 0
+    echoed_by_cuts: int = 0
     in_pages: int = 0
     read_by_batches: int = 0
     applied: int = 0
@@ -51,7 +52,7 @@ class Totals(NamedTuple):
     @property
     def add_up(self) -> bool:
         return (
-            self.read_by_cuts == self.archived + self.parked_by_cuts
+            self.read_by_cuts == self.archived + self.parked_by_cuts + self.echoed_by_cuts
             and self.in_pages == self.read_by_batches == sum(self.outcomes.values())
             and self.facts >= 0
         )
@@ -168,6 +169,7 @@ def _count_stretch(cursor: Cursor, domain: str, start: int, stop: int, end: int)
             read_by_cuts=cuts.read,
             archived=cuts.archived,
             parked_by_cuts=cuts.parked,
+            echoed_by_cuts=cuts.echoes,
             in_pages=count_events(cursor, domain, start, stop, end),
             read_by_batches=batches.read,
             **{outcome.value: getattr(batches, outcome.value) for outcome in EnumOutcome},

@@ -38,7 +38,7 @@ from onex_platform.base.settings import Settings
 MASTER, TENANTS, SIGNING, TRUSTED = "master.json", "tenants", "signing", "trusted"
 _DESTROYED = ".destroyed"
 _OWN_KEY_FILE = frozenset({"dev", "test"})
-_GOOGLE = "gcp-kms://"
+_GOOGLE, _AMAZON = "gcp-kms://", "aws-kms://"
 _TEMPLATES = {
     TENANTS: aead.aead_key_templates.AES256_GCM,
     SIGNING: signature.signature_key_templates.ED25519,
@@ -53,13 +53,17 @@ class DestroyedKeyError(OnexError):
 
 
 class KeyInfo(NamedTuple):
-    """A keyset, without its secrets; `destroyed_at` if nothing but the memory of it is left."""
+    """A keyset, without its secrets; `destroyed_at` if nobody uses it any more.
+
+    `is_left`: the destruction was killed, and the file still lies here.
+    """
 
     kind: str
     name: str
     primary: int | None
     keys: tuple[int, ...]
     destroyed_at: datetime | None = None
+    is_left: bool = False
 
 
 class KeyFolder:
@@ -153,10 +157,10 @@ class KeyFolder:
             ) from None
         try:
             return json_proto_keyset_format.parse_encrypted(text, self.master, b"")
-        except tink.TinkError as error:
+        except Exception as error:  # Tink's own, or the KMS client's
             raise ConfigurationError(
                 f"The key {self._path(kind, name)} does not open with this master key: {error}.",
-                hint="It was made under another one; use that, or make the key anew.",
+                hint="It was made under another one, or the KMS does not let this account decrypt.",
             ) from None
 
     def changed_at(self, kind: str, name: str) -> int | None:
@@ -180,14 +184,7 @@ class KeyFolder:
         }
 
     def list(self) -> Iterator[KeyInfo]:
-        """Every keyset, and what was destroyed.
-
-        Nothing is said to be destroyed that still lies here: a destruction that was cut short is
-        ended first.
-        """
-        if self._marked_files():
-            with self._changing():
-                self._remove_destroyed()
+        """Every keyset, and what was destroyed; asks, and changes nothing."""
         for kind in (TENANTS, SIGNING, TRUSTED):
             names = {
                 unquote(path.stem)
@@ -200,7 +197,8 @@ class KeyFolder:
     def _info(self, kind: str, name: str) -> KeyInfo:
         if (mark := self._destruction(kind, name)) is not None:
             moment = datetime.fromisoformat(mark["destroyed_at"])
-            return KeyInfo(kind, name, None, tuple(mark["keys"]), moment)
+            is_left = self._path(kind, name).exists()
+            return KeyInfo(kind, name, None, tuple(mark["keys"]), moment, is_left)
         handle = (
             json_proto_keyset_format.parse_without_secret(self._path(kind, name).read_text())
             if kind == TRUSTED
@@ -236,7 +234,14 @@ class KeyFolder:
         return None
 
     def _encrypted(self, handle: tink.KeysetHandle) -> str:
-        return str(json_proto_keyset_format.serialize_encrypted(handle, self.master, b""))
+        master = self.master
+        try:
+            return str(json_proto_keyset_format.serialize_encrypted(handle, master, b""))
+        except Exception as error:  # Tink's own, or the KMS client's
+            raise ConfigurationError(
+                f"ONEX_RECORDS_KMS_URI={self._kms_uri}: the key there does not encrypt: {error}.",
+                hint="See whether the KMS answers, and lets this account encrypt and decrypt.",
+            ) from None
 
     def _path(self, kind: str, name: str) -> Path:
         return self.folder / kind / f"{quote(name, safe='')}.json"
@@ -307,22 +312,32 @@ def _private_text(path: Path) -> str:
 
 
 def _of_kms(uri: str) -> aead.Aead:
+    """The key in a KMS; who may use it is decided by the credentials that its client finds."""
     try:
-        if uri.startswith(_GOOGLE):
-            from tink.integration import gcpkms
-
-            return gcpkms.GcpKmsClient(uri).get_aead(uri)
-        return tink.kms_client_from_uri(uri).get_aead(uri)
+        client = _kms_client(uri)
+        return client.get_aead(uri)
     except ImportError as error:
         raise PrerequisiteError(
             f"ONEX_RECORDS_KMS_URI={uri} needs a client that is not installed: {error}.",
-            hint="Install tink[gcpkms].",
+            hint="Install tink[gcpkms] or tink[awskms].",
         ) from None
-    except tink.TinkError as error:
+    except Exception as error:  # each client has errors of its own, for credentials and addresses
         raise ConfigurationError(
             f"ONEX_RECORDS_KMS_URI={uri} can't be used: {error}.",
-            hint="Google's KMS is built in; register any other with tink.register_kms_client.",
+            hint="gcp-kms:// and aws-kms:// are built in; docs/privacy.md says what they need.",
         ) from None
+
+
+def _kms_client(uri: str) -> tink.KmsClient:
+    if uri.startswith(_GOOGLE):
+        from tink.integration import gcpkms
+
+        return gcpkms.GcpKmsClient(uri)
+    if uri.startswith(_AMAZON):
+        from tink.integration import awskms
+
+        return awskms.AwsKmsClient(uri, None)
+    return tink.kms_client_from_uri(uri)
 
 
 def _parsed_in_clear(text: str) -> tink.KeysetHandle:

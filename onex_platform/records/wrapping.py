@@ -53,6 +53,12 @@ class Wrapper:
             (h.REGION, settings.records.region),
         ]
 
+    def require_keys(self, topics: Iterable[h.PublishRules]) -> None:
+        """Refuse to begin if one of the topics takes keys, and the one that opens them is missing,
+        open to others, or in a KMS that can't be used."""
+        if any(rules.signed or rules.pii_level == "high" for rules in topics):
+            _ = self._keys.master
+
     def constant(self, *, actor: str = SERVICE, pii: str = "none") -> OutgoingHeaders:
         """The headers that all records of a topic share; a version goes before, a trace behind."""
         scheme = FIELD_ENCRYPTION if pii == "high" else NO_ENCRYPTION
@@ -123,6 +129,19 @@ class Wrapper:
         headers = [*self.headers_of(value, pii=pii, trace=trace), *more]
         record = KafkaRecord(rules.topic, value, key, headers)
         return self._signer(str(dict(headers)[h.ACTOR])).sign(record) if rules.signed else record
+
+    def wrap_value(
+        self,
+        rules: h.PublishRules,
+        key: str,
+        value: bytes,
+        record_id: UUID,
+        *,
+        more: Iterable[tuple[str, str | bytes | None]] = (),
+    ) -> KafkaRecord:
+        """A value that is no envelope, and has no private fields, as a record."""
+        record = KafkaRecord(rules.topic, value, key, [*self.headers_of_record(record_id), *more])
+        return self._signer(SERVICE).sign(record) if rules.signed else record
 
     def _with_private_fields(self, rules: h.PublishRules, envelope: str) -> str:
         """The envelope with its high fields encrypted; on telemetry, without private ones."""

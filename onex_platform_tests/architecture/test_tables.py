@@ -19,7 +19,7 @@ OWNERS = {
         "log": "logs pages log_pins held_log_pins",
         "ingest": "log_heads log_cuts cut_ranges consumer_cursors offset_restarts lost_ranges"
         " event_ledger ledger_floors fact_inbox parked_records staged_ids staged_parked"
-        " header_findings",
+        " header_findings handler_letters handler_letter_positions",
         "capture": "capture_pages capture_page_writers capture_replaced_pages"
         " capture_relay_cursors capture_relay_marks",
         "projections": "registration_projections registration_liveness registrations fold_cursors"
@@ -29,7 +29,11 @@ OWNERS = {
         " rebuilds rebuilt_registrations",
         "deadlines": "deadline_watches scan_positions declared_expiries expiry_holds"
         " guard_overrides",
+        "snapshots": "publication_times",
         "pipeline": "proofs",
+        "health": "health_measurements alerts alert_silences introspection_broadcasts"
+        " canary_lives canary_samples canary_groups canary_troubles lease_beats"
+        " canary_probes",
     }.items()
     for table in tables.split()
 }

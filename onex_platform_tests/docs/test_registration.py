@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onex_platform.base.paths import project_folder
-from onex_platform.domain.diagram import state_diagram, transition_table
+from onex_platform_tests.support.transition_diagram import state_diagram, transition_table
 
 
 def test_the_page_shows_the_table_that_the_code_folds_by() -> None:

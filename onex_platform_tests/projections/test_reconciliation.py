@@ -22,7 +22,7 @@ pytestmark = pytest.mark.servers
 # two hide behind totals that add up.
 FAULTS = {
     "unbalanced cuts": (
-        "ALTER TABLE log_cuts DROP CONSTRAINT every_record_is_archived_or_parked;"
+        "ALTER TABLE log_cuts DROP CONSTRAINT every_record_is_archived_parked_or_echo;"
         "UPDATE log_cuts SET read = read + 1"
         " WHERE instant = (SELECT max(instant) FROM log_cuts);"
         "UPDATE log_cuts SET read = read - 1"

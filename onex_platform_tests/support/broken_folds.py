@@ -16,7 +16,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import EntityKey
 from onex_platform.domain.payloads import IntrospectionPayload
 from onex_platform.ingest.archive import PageArchive
-from onex_platform.projections.fold import column_fold, node_state, reducer
+from onex_platform.projections.fold import column_fold, node_state
 from onex_platform.projections.fold.event_runs import Chunk
 from onex_platform.projections.fold.reducer import FoldedBatch, fold_log, policy_of
 from onex_platform.projections.fold.refold import Scope
@@ -142,24 +142,24 @@ def break_rows(patch: pytest.MonkeyPatch, _: Fleet) -> None:
 def break_columns(patch: pytest.MonkeyPatch, _: Fleet) -> None:
     whole = Chunk.steps
 
-    def steps(chunk: Chunk) -> Any:
+    def steps(chunk: Chunk, *done: Any) -> Any:
         if KEY.entity_id.bytes in chunk.entity_ids and "2.0" in str(chunk.changes["payload"]):
             raise OverflowError("the columns break")
-        return whole(chunk)
+        return whole(chunk, *done)
 
     patch.setattr(Chunk, "steps", steps)
 
 
 def break_facts(patch: pytest.MonkeyPatch, _: Fleet) -> None:
-    whole = reducer.to_table
+    whole = column_fold.fact_table
 
-    def to_table(events: Any) -> Any:
+    def fact_table(events: Any) -> Any:
         events = list(events)
         if any(event.entity == KEY for event in events):
             raise OverflowError("the page of facts breaks")
         return whole(events)
 
-    patch.setattr(reducer, "to_table", to_table)
+    patch.setattr(column_fold, "fact_table", fact_table)
 
 
 def break_staging(patch: pytest.MonkeyPatch, fleet: Fleet) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4, uuid5
 
 from onex_platform.domain.events import LogEvent
-from onex_platform.domain.identity import EntityKey, identify_node
+from onex_platform.domain.identity import CANARY_ID, EntityKey, identify_node
 from onex_platform.domain.intake import Parked, RawRecord, admit
 from onex_platform.domain.order import moment_of
 from onex_platform.domain.projection import ModelRegistrationProjection
@@ -179,8 +179,10 @@ _NOTHING_PARKED = PARKED_SCHEMA.empty_table()
 
 
 def rows_of(archive: PageArchive) -> dict[EntityKey, ModelRegistrationProjection]:
+    """Every row of the store: also the canary's, which no listing shows."""
     reader = ProjectionReaderRegistration(archive.database)
-    return {row.key: row for row in reader.iter_all(include_deregistered=True)}
+    listed = {row.key: row for row in reader.iter_all(include_deregistered=True)}
+    return listed | reader.get_many([CANARY_ID])
 
 
 def require_live_equals_replay(archive: PageArchive) -> None:

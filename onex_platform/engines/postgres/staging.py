@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+import pyarrow as pa
 from psycopg import sql
 
 from onex_platform.base.errors import InfraError
+from onex_platform.engines.postgres.columns import copy_table
 from onex_platform.engines.postgres.database import Cursor
 
 # Under what a staged row stands.
@@ -34,6 +36,15 @@ def discard_attempt(cursor: Cursor, tables: Iterable[str], batch_id: UUID, task:
             ),
             [batch_id, task],
         )
+
+
+def stage_columns(
+    cursor: Cursor, table: str, batch_id: UUID, task: int, rows: pa.Table
+) -> RowCounts:
+    """Stage rows in the table's columns of the same names; how many there are."""
+    mark = {"batch_id": str(batch_id), "task": task}
+    marked = [*(pa.repeat(value, len(rows)) for value in mark.values()), *rows.columns]
+    return {table: copy_table(cursor, table, pa.table(marked, names=[*mark, *rows.column_names]))}
 
 
 def require_staged(table: str, found: int, reported: RowCounts) -> None:

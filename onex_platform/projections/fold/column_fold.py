@@ -1,7 +1,8 @@
 """The fold over columns: what the Spark reducer does with one bucket of the log.
 
-Runs of heartbeats collapse (`steps.py`); everything else goes through the domain's state machine,
-one short step per event, and only the event that described a node last is parsed. Work is linear in
+Runs of heartbeats collapse (`event_runs.py`), and nodes to which the same happens are decided
+together (`alike.py`); everything else goes through the domain's state machine, one short step per
+event, and only the event that described a node last is parsed. Work is linear in
 the events, also for a node that has them all; memory is that of the bucket's nodes and one chunk,
 however long the history.
 
@@ -12,34 +13,43 @@ then: it is made again without them (`containment.py`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from onex_platform.domain import machine
-from onex_platform.domain.batch import Decider, RowChange
+from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import decide
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.facts import DECLARED, is_declared
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.ingest.event_schema import to_event
-from onex_platform.projections.fold.containment import Fault, culprits_of, fault_of, is_of_a_node
-from onex_platform.projections.fold.event_runs import NO_EPOCH, Chunk, ChunkError, leave_out, only
+from onex_platform.projections.fold.alike import Group, groups_of
+from onex_platform.projections.fold.bucket_rows import BucketRows
+from onex_platform.projections.fold.containment import culprits_of, fault_of
+from onex_platform.projections.fold.event_runs import (
+    NO_EPOCH,
+    Chunk,
+    Integers,
+    leave_out,
+    only,
+)
 from onex_platform.projections.fold.node_state import (
     DESCRIPTION,
     FAILURE,
     KEPT,
     ORIGIN,
     Node,
-    columns_of,
-    micros,
+    fold_fact,
     row_of,
 )
-from onex_platform.projections.fold.row_columns import to_table
+from onex_platform.projections.write.outbox import fact_table
 
 Kind = EnumEventKind
 
@@ -67,14 +77,14 @@ class Refused:
     times: int
 
 
-class BucketFold:
+class BucketFold(BucketRows):
     """Folds the events of one bucket, chunk after chunk in log order.
 
     `rows` are the bucket's current rows, as far as the events may touch them; more may come with
-    `meet`, before their first events. With a decider, what it decides is folded right behind its
-    cause and collected in `facts`. A live run also collects what was refused, and which of the
-    facts that were declared took effect. Of nodes that are `excluded` the events are counted, and
-    nothing else; they have no rows here.
+    `meet` or `meet_columns`, before their first events. With a decider, what it decides is folded
+    right behind its cause and collected for `fact_table`. A live run also collects what was
+    refused, and which declared facts took effect. Of nodes that are `excluded` the events
+    are counted, and nothing else; they have no rows here.
     """
 
     def __init__(
@@ -86,18 +96,15 @@ class BucketFold:
         live: bool = False,
         excluded: Collection[bytes] = frozenset(),
     ) -> None:
-        self.faults: dict[bytes, Fault] = {}
+        super().__init__(domain, excluded)
         # Of the excluded that had events: the first one, and how many.
         self.aside: dict[bytes, Refused] = {}
-        self.facts: list[LogEvent] = []
         self.announced: list[LogEvent] = []
         self.refused: list[Refused] = []
-        self._domain = domain
         self._decider = decider
         self._live = live
-        self._excluded = frozenset(excluded)
-        self._nodes: dict[bytes, Node] = {}
         self.meet(rows)
+        self._facts: list[LogEvent] = []
         self._emitted: set[UUID] = set()
         self._verdicts = [0] * len(machine.STEP_OUTCOMES)
 
@@ -117,33 +124,12 @@ class BucketFold:
     @property
     def size(self) -> int:
         """How many nodes there are, the excluded that had events among them."""
-        return len(self._nodes) + len(self.aside)
-
-    def strangers(self, entity_ids: Iterable[bytes]) -> set[bytes]:
-        """Of nodes, those that the fold has not met and will have to do with."""
-        return set(entity_ids) - self._nodes.keys() - self._excluded
-
-    def meet(self, rows: Iterable[ModelRegistrationProjection]) -> None:
-        """Take in the rows of nodes that the fold has not met."""
-        nodes = {row.entity_id.bytes: row for row in rows}
-        self._nodes |= {key: Node(row) for key, row in nodes.items() if key not in self._excluded}
-
-    def blame(
-        self, entity_id: bytes, error: Exception, chunk: Chunk | None = None, source: int = 0
-    ) -> None:
-        """Note that a node raised, at this event if one is given; raises what is no node's fault,
-        or what may be another's."""
-        if isinstance(error, ChunkError) or not is_of_a_node(error):
-            raise error
-        if entity_id in self.faults:
-            return
-        event = {} if chunk is None else chunk.row(source)
-        self.faults[entity_id] = fault_of(error, event.get("event_id"), event.get("kind"))
+        return len(self.nodes) + len(self.grouped) + len(self.aside)
 
     def feed(self, changes: pa.Table, beats: pa.Table) -> None:
         """Fold a chunk: the events that may change a state, and the heartbeats among them."""
-        if self._excluded:
-            left = leave_out(changes, beats, self._excluded)
+        if self.excluded:
+            left = leave_out(changes, beats, self.excluded)
             changes, beats = left.changes, left.beats
             self._verdicts[machine.DUPLICATE] += left.duplicates
             self._count(left.firsts)
@@ -157,60 +143,15 @@ class BucketFold:
             for entity_id, theirs in found.items():
                 self.faults.setdefault(entity_id, fault_of(theirs))
 
-    def changes(self) -> Iterator[RowChange]:
-        """The rows that the chunks changed."""
-        for entity_id, node in self._nodes.items():
-            if node.is_changed and (row := self._contained(entity_id, node)) is not None:
-                yield RowChange(row=row, wide=node.wide, liveness=node.has_moved_liveness)
-
-    def rows(self) -> Iterator[ModelRegistrationProjection]:
-        """Every row of the bucket as it stands after the chunks, changed or not."""
-        for entity_id, node in self._nodes.items():
-            if node.life.state != machine.UNKNOWN:
-                row = self._contained(entity_id, node)
-                if row is not None:
-                    yield row
-
-    def table(self) -> pa.Table:
-        """`rows` as columns, sorted by node; those of new nodes without a model for each."""
-        held: dict[bytes, Node] = {}
-        new: dict[bytes, Node] = {}
-        for entity_id, node in self._nodes.items():
-            if node.base is not None:
-                held[entity_id] = node
-            elif node.life.state != machine.UNKNOWN:
-                new[entity_id] = node
-        tables = [
-            self._tabled(held, lambda some: to_table(self._row(*item) for item in some.items())),
-            self._tabled(new, lambda some: columns_of(self._domain, some)),
-        ]
-        return pa.concat_tables(tables).sort_by("entity_id")
-
-    def _tabled(
-        self, nodes: dict[bytes, Node], make: Callable[[dict[bytes, Node]], pa.Table]
-    ) -> pa.Table:
-        try:
-            return make(nodes)
-        except Exception as error:
-
-            def attempt(some: Sequence[bytes]) -> pa.Table:
-                return make({entity_id: nodes[entity_id] for entity_id in some})
-
-            found = culprits_of(error, list(nodes), attempt)
-            self.faults |= {entity_id: fault_of(theirs) for entity_id, theirs in found.items()}
-            return attempt([entity_id for entity_id in nodes if entity_id not in found])
-
-    def _contained(self, entity_id: bytes, node: Node) -> ModelRegistrationProjection | None:
-        try:
-            return self._row(entity_id, node)
-        except Exception as error:
-            self.blame(entity_id, error)
-            return None
-
-    def _row(self, entity_id: bytes, node: Node) -> ModelRegistrationProjection:
-        if node.base is not None and not node.is_changed:
-            return node.base
-        return row_of(self._domain, entity_id, node)
+    def fact_table(self) -> pa.Table:
+        """All facts as columns."""
+        by_node: dict[bytes, list[LogEvent]] = {}
+        for fact in self._facts:
+            by_node.setdefault(fact.entity.entity_id.bytes, []).append(fact)
+        one_by_one = self.tabled(
+            by_node, lambda some: fact_table(chain.from_iterable(some.values()))
+        )
+        return pa.concat_tables([one_by_one, *(group.facts for group in self.groups)])
 
     def _count(self, firsts: list[tuple[dict[str, Any], int]]) -> None:
         """Count events of nodes that are excluded; chunks come in the order of the log."""
@@ -225,29 +166,40 @@ class BucketFold:
         interval = None if self._decider is None else self._decider.policy.request_interval
         chunk = Chunk(changes, beats, interval)
         self._verdicts[machine.DUPLICATE] += chunk.duplicates
-        self._keep_texts(chunk, self._walk(chunk))
+        groups = self._alike(chunk)
+        done = {node for group in groups for node in group.nodes}
+        self.bring_in([node for node in chunk.entity_ids if node not in done])
+        for group in groups:
+            self.groups.append(group)
+            self.grouped |= dict.fromkeys(group.nodes, group)
+            for verdict in group.verdicts:
+                self._verdicts[verdict] += len(group.nodes)
+        sources = [source for group in groups for source in group.sources]
+        self._keep_texts(chunk, self._walk(chunk, np.array(sources, np.int64)))
         return chunk
+
+    def _alike(self, chunk: Chunk) -> list[Group]:
+        """What becomes of nodes that are met here first, have one event, and are like others."""
+        if self._decider is None:
+            return []
+        known = self.nodes.keys() | self.grouped.keys()
+        lone = chunk.lone_changes(_CAUSES, known)
+        return groups_of(chunk, lone, self.held, self._decider, self.domain)
 
     def _try(self, changes: pa.Table, beats: pa.Table, nodes: Sequence[bytes]) -> None:
         """Fold events of some nodes apart from the others; raises if that can't be done."""
-        met = (self._nodes.get(entity_id) for entity_id in nodes)
+        met = (self.nodes.get(entity_id) for entity_id in nodes)
         rows = [node.base for node in met if node is not None and node.base is not None]
-        trial = BucketFold(self._domain, rows, self._decider, live=self._live)
+        trial = BucketFold(self.domain, rows, self._decider, live=self._live)
         trial._feed(changes, beats).change_rows()
 
-    def withdraw(self, event_ids: Container[UUID]) -> None:
-        """Take back requests, which changed nothing, that turn out to have been made before."""
-        kept = [fact for fact in self.facts if fact.event_id not in event_ids]
-        self._verdicts[machine.APPLIED] -= len(self.facts) - len(kept)
-        self.facts = kept
-
-    def _walk(self, chunk: Chunk) -> list[Node]:
+    def _walk(self, chunk: Chunk, done: Integers) -> list[Node]:
         touched: list[Node] = []
         refused: list[tuple[int, int, int, int]] = []
         declared: list[int] = []
-        verdicts, tenants, nodes = self._verdicts, chunk.tenants, self._nodes
+        verdicts, tenants, nodes = self._verdicts, chunk.tenants, self.nodes
         entity, node, entity_id, source = -1, Node(), b"", 0
-        steps = chunk.steps()
+        steps = chunk.steps(done)
         while True:
             try:
                 # Outlives what a step raises: the walk goes on behind it, at no cost to the others.
@@ -304,44 +256,23 @@ class BucketFold:
         if not is_declared(Kind(row["kind"]), row["topic"], row["cause_id"]):
             return
         try:
-            self.announced.append(to_event(row, self._domain))
+            self.announced.append(to_event(row, self.domain))
         except Exception as error:
             self.blame(row["entity_id"], error)
 
     def _decide(self, entity_id: bytes, node: Node, chunk: Chunk, source: int) -> None:
         decider = cast("Decider", self._decider)
         self._keep_texts(chunk, [node])
-        event = to_event(chunk.row(source), self._domain)
+        event = to_event(chunk.row(source), self.domain)
         row = None
         if node.life.state != machine.UNKNOWN:
-            row = row_of(self._domain, entity_id, node)
+            row = row_of(self.domain, entity_id, node)
         for fact in decide(row, event, decider.policy, decider.now):
             if fact.event_id in self._emitted or fact.event_id in decider.known_facts:
                 continue
             self._emitted.add(fact.event_id)
-            self.facts.append(fact)
-            self._fold_fact(node, fact)
-
-    def _fold_fact(self, node: Node, fact: LogEvent) -> None:
-        verdict = machine.step(
-            node.life,
-            machine.KIND_CODES[fact.kind],
-            fact.position,
-            fact.tenant,
-            fact.epoch,
-            micros(fact.occurred_at),
-            micros(fact.deadline),
-            False,
-            KEPT,
-        )
-        self._verdicts[verdict] += 1
-        if verdict != machine.APPLIED or node.life.position != fact.position:
-            return
-        node.wide = True
-        correlation_id = fact.correlation_id and fact.correlation_id.bytes
-        node.origin = (fact.event_id.bytes, correlation_id, None, None, None)
-        if fact.kind is Kind.REGISTRATION_FAILED:
-            node.failure = (fact.payload.model_dump_json(),)
+            self._facts.append(fact)
+            self._verdicts[fold_fact(node, fact)] += 1
 
     def _keep_texts(self, chunk: Chunk, nodes: list[Node]) -> None:
         """Take from the chunk what its events gave to these nodes, before the chunk is dropped."""

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
+from onex_platform.domain.envelope import read_kept
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.machine import KIND_CODES, KINDS
+from onex_platform.domain.payloads import RegistrationFailedPayload
 from onex_platform.ingest.event_schema import BEAT_COLUMNS, LOG_SCHEMA
 
 Integers = NDArray[np.int64]
@@ -34,6 +36,8 @@ _BARE_BEAT: dict[str, Any] = {
     "kind": EnumEventKind.NODE_HEARTBEAT.value,
     "duplicate": False,
 }
+
+_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 # One step of the machine, a plain tuple because there are millions: entity, kind, position, tenant,
@@ -66,6 +70,7 @@ class Chunk:
             self.changes["entity_id"], beats["entity_id"]
         )
         self.tenants, change_tenant, beat_tenant = _coded(self.changes["tenant"], beats["tenant"])
+        self._kinds = _integers(pc.index_in(self.changes["kind"], _KIND_NAMES))
         self._change_codes = (change_entity, change_tenant)
         self._beat_codes = (beat_entity, beat_tenant)
 
@@ -104,9 +109,21 @@ class Chunk:
         taken = self.changes.select(columns).take(pa.array(sources, pa.int64()))
         return zip(*(column.to_pylist() for column in taken.columns), strict=True)
 
-    def steps(self) -> Iterator[Step]:
-        """All steps, entity by entity, in the order of the log."""
-        changes, beats = self._change_columns(), self._beat_columns()
+    def lone_changes(self, kinds: Collection[int], known: Collection[bytes]) -> list[int]:
+        """The changes of some kinds that are all that a node has here; of no node that is known."""
+        entity = self._change_codes[0]
+        events = np.bincount(np.concatenate([entity, self._beat_codes[0]]))
+        strange = np.array([entity_id not in known for entity_id in self.entity_ids], dtype=bool)
+        lone = (events[entity] == 1) & strange[entity] & np.isin(self._kinds, list(kinds))
+        sources: list[int] = np.flatnonzero(lone).tolist()
+        return sources
+
+    def steps(self, done: Integers = _NOTHING) -> Iterator[Step]:
+        """All steps, entity by entity, in the order of the log; but for changes that are done."""
+        left = np.ones(len(self.changes), dtype=bool)
+        left[done] = False
+        changes = [column[left] for column in self._change_columns()]
+        beats = self._beat_columns()
         columns = [np.concatenate(pair) for pair in zip(changes, beats, strict=True)]
         order = _sorted_by(columns[0], columns[2])
         entity, kind, position, tenant, epoch, occurred_at, deadline, retry, source = (
@@ -138,10 +155,13 @@ class Chunk:
     def _change_columns(self) -> tuple[Integers, ...]:
         table = self.changes
         entity, tenant = self._change_codes
-        kind = _integers(pc.index_in(table["kind"], _KIND_NAMES))
+        kind = self._kinds
         retry = np.zeros(len(table), dtype=np.int64)
         for row in np.flatnonzero(kind == _FAILED):
-            retry[row] = bool(from_json(table["payload"][int(row)].as_py())["retry_eligible"])
+            failure = read_kept(
+                EnumEventKind.REGISTRATION_FAILED, table["payload"][int(row)].as_py()
+            )
+            retry[row] = cast("RegistrationFailedPayload", failure).retry_eligible
         return (
             entity,
             kind,

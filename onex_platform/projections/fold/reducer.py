@@ -10,7 +10,7 @@ on the way are set aside in the same transaction; everybody else's part is commi
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -18,20 +18,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
-from onex_platform.domain.batch import Decider, RowChange
+from onex_platform.domain.batch import Decider
 from onex_platform.domain.decider import RegistrationPolicy
-from onex_platform.domain.events import EnumEventKind, LogEvent
+from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor, lift_statement_limit, open_database
 from onex_platform.engines.postgres.staging import RowCounts, clear_staging
-from onex_platform.engines.spark.tasks import ArrowTask, spark_type
+from onex_platform.engines.spark.tasks import ArrowTask, run_here, spark_type
+from onex_platform.ingest.admission.column_values import ID
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
 from onex_platform.ingest.deduplication import recall
-from onex_platform.ingest.event_schema import BEAT_COLUMNS, CAUSE_COLUMNS, bucket_of, to_table
+from onex_platform.ingest.event_schema import (
+    BEAT_COLUMNS,
+    CAUSE_COLUMNS,
+    LOG_SCHEMA,
+    buckets_of,
+    by_bucket,
+)
 from onex_platform.ingest.inputs import durations
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason, read_chunk
 from onex_platform.log.page_format import PageWriter
@@ -57,6 +65,7 @@ from onex_platform.projections.fold.refold import folded_to
 from onex_platform.projections.fold.set_aside import excluded_nodes
 from onex_platform.projections.reader import ProjectionReaderRegistration
 from onex_platform.projections.write import staged_batch
+from onex_platform.projections.write.outbox import fact_table
 from onex_platform.projections.write.projector import ProjectionBatch, ProjectorRegistration
 from onex_platform.projections.write.staged_batch import Handed, Staged
 from onex_platform.projections.write.upsert import Written
@@ -128,9 +137,13 @@ def fold_log(
     job = _job(log, start, end, pages, policy, now)
     reports: list[Any] = []
     if pages:
-        small = sum(page.events for page in pages) <= log.settings.pages.small_cut_events
+        events, limits = sum(page.events for page in pages), log.settings.pages
         with effect("reduce.hand_over"):
-            reports = _folded(spark, job, tasks=1 if small else log.buckets)
+            if events <= limits.events_at_hand:
+                reports = _folded_here(job)
+            else:
+                tasks = 1 if events <= limits.small_cut_events else log.buckets
+                reports = _folded(spark, job, tasks)
     with effect("reduce.commit_batch"):
         return _commit(log, job, reports)
 
@@ -196,6 +209,12 @@ def _folded(spark: SparkSession, job: FoldJob, tasks: int) -> list[Any]:
     return buckets.mapInArrow(_folder(job), spark_type(_REPORT)).collect()
 
 
+def _folded_here(job: FoldJob) -> list[Any]:
+    """The same without Spark: to start its tasks takes longer than to fold a few events."""
+    buckets = pa.record_batch({"id": list(range(job.buckets))})
+    return run_here(_folder(job), [buckets])
+
+
 def _commit(log: PageLog, job: FoldJob, reports: list[Any]) -> FoldedBatch:
     outcomes = Counter(
         {outcome: sum(report[outcome.value] for report in reports) for outcome in EnumOutcome}
@@ -242,24 +261,26 @@ def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
             aside = excluded_nodes(cursor, job.domain)
         staged: RowCounts | None = None
         while staged is None:
-            fold, changes = fold_contained(
+            fold, (changed, facts) = fold_contained(
                 lambda without: _fold_bucket(job, reader, bucket, without),
-                _rendered,
+                lambda fold: (fold.changed(), fold.fact_table()),
                 aside,
                 faults,
             )
             with database.transaction() as cursor:
                 lift_statement_limit(cursor)
-                _drop_known_requests(fold, lambda ids: recall(cursor, job.domain, ids).known)
-                facts = [*fold.facts, *fold.announced]
-                handed = Handed(changes, facts, fold.refused, fold.aside, faults)
+                known = _known_requests(job, cursor, facts)
+                facts = facts.filter(pc.invert(pc.is_in(facts["event_id"], known)))
+                published = pa.concat_tables([facts, fact_table(fold.announced)])
+                handed = Handed(changed, published, fold.refused, fold.aside, faults)
                 staged = _hand_over(job, cursor, task, handed, faults)
-    outcomes = fold.outcomes
+    # A request that an earlier batch made in the same interval is not made again.
+    outcomes = fold.outcomes - Counter({EnumOutcome.APPLIED: len(known)})
     return {
         "encoded_bytes": 0,
-        **_write_facts(job, fold.facts),
+        **_write_facts(job, facts.select(LOG_SCHEMA.names)),
         **staged,
-        "facts": len(fold.facts),
+        "facts": len(facts),
         "set_aside": fold.set_aside,
         **{outcome.value: outcomes[outcome] for outcome in EnumOutcome},
     }
@@ -279,22 +300,6 @@ def _hand_over(
         return None
 
 
-def _rendered(fold: BucketFold) -> list[RowChange]:
-    """The rows that changed; whoever decided what no page can hold is noted with the others."""
-    try:
-        to_table(fold.facts)
-    except Exception as error:
-        facts: dict[bytes, list[LogEvent]] = {}
-        for fact in fold.facts:
-            facts.setdefault(fact.entity.entity_id.bytes, []).append(fact)
-        found = culprits_of(
-            error, list(facts), lambda some: to_table(fact for node in some for fact in facts[node])
-        )
-        for entity_id, theirs in found.items():
-            fold.blame(entity_id, theirs)
-    return list(fold.changes())
-
-
 def _fold_bucket(
     job: FoldJob,
     reader: ProjectionReaderRegistration,
@@ -308,44 +313,43 @@ def _fold_bucket(
     for pages in worthwhile_chunks(job.pages, bucket):
         chunk = read_chunk(job.store, pages, bucket, job.start, job.end, beat_columns=columns)
         named = chain.from_iterable(table["entity_id"].unique().to_pylist() for table in chunk)
-        _meet(fold, reader, job.domain, [UUID(bytes=node) for node in fold.strangers(named)])
+        _meet(fold, reader, job.domain, list(fold.strangers(named)))
         fold.feed(*chunk)
     return fold
 
 
 def _meet(
-    fold: BucketFold, reader: ProjectionReaderRegistration, domain: str, nodes: list[UUID]
+    fold: BucketFold, reader: ProjectionReaderRegistration, domain: str, nodes: list[bytes]
 ) -> None:
     """Let the fold know the rows of nodes; one that can't be read is its node's fault."""
     try:
-        fold.meet(reader.get_many(nodes, domain).values())
+        fold.meet_columns(reader.columns_of(nodes, domain))
     except Exception as error:
-        found = culprits_of(error, nodes, lambda some: reader.get_many(some, domain))
+        found = culprits_of(error, nodes, lambda some: reader.columns_of(some, domain))
         for node, theirs in found.items():
-            fold.blame(node.bytes, theirs)
+            fold.blame(node, theirs)
         well = [node for node in nodes if node not in found]
-        fold.meet(reader.get_many(well, domain).values())
+        fold.meet_columns(reader.columns_of(well, domain))
 
 
-def _drop_known_requests(fold: BucketFold, known: Callable[[list[UUID]], frozenset[UUID]]) -> None:
-    """A request that an earlier batch made in the same interval is not made again."""
-    asked = [f.event_id for f in fold.facts if f.kind is EnumEventKind.INTROSPECTION_REQUESTED]
-    if asked:
-        fold.withdraw(known(asked))
+def _known_requests(job: FoldJob, cursor: Cursor, facts: pa.Table) -> pa.Array:
+    """The ids of requests among the facts that an earlier batch made in the same interval."""
+    asked = facts.filter(pc.equal(facts["kind"], EnumEventKind.INTROSPECTION_REQUESTED.value))
+    ids = [UUID(bytes=event_id) for event_id in asked["event_id"].to_pylist()]
+    known = recall(cursor, job.domain, ids).known if ids else ()
+    return pa.array([event_id.bytes for event_id in known], ID)
 
 
-def _write_facts(job: FoldJob, facts: list[LogEvent]) -> dict[str, Any]:
+def _write_facts(job: FoldJob, facts: pa.Table) -> dict[str, Any]:
     """Archive what the task's buckets decided, as one page."""
-    if not facts:
+    if not len(facts):
         return {}
-    by_bucket: dict[int, list[LogEvent]] = {}
-    for fact in facts:
-        bucket = bucket_of(fact.entity.entity_id.bytes, job.buckets)
-        by_bucket.setdefault(bucket, []).append(fact)
     writer = PageWriter(REGISTRATION_PAGES)
-    for bucket, part in sorted(by_bucket.items()):
-        writer.add(bucket, to_table(part))
-    last = moment_of(max(fact.position for fact in facts))
+    for bucket, part in by_bucket(
+        facts, buckets_of(facts["entity_id"].combine_chunks(), job.buckets)
+    ):
+        writer.add(bucket, part)
+    last = moment_of(pc.max(facts["position"]).as_py())
     page = writer.finish(
         page_id=uuid4(),
         domain=job.domain,

@@ -5,20 +5,21 @@ The columns are the domain columns; `row_version` belongs to publication and has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic_core import from_json, to_json
 
 from onex_platform.domain.projection import ModelRegistrationProjection
 
 _ID = pa.binary()  # Spark knows no binary of fixed length
 _TIME = pa.timestamp("us", tz="UTC")
-_JSON = frozenset({"capabilities", "endpoints", "metadata"})
+JSON_COLUMNS = frozenset({"capabilities", "endpoints", "metadata"})
 
 STATE_SCHEMA = pa.schema(
     [
@@ -54,6 +55,17 @@ STATE_SCHEMA = pa.schema(
         pa.field("correlation_id", _ID),
     ]
 )
+# The part of a row that heartbeats move.
+LIVENESS_SCHEMA = pa.schema(
+    STATE_SCHEMA.field(name)
+    for name in (
+        "entity_id",
+        "domain",
+        "last_applied_sequence",
+        "last_heartbeat_at",
+        "liveness_deadline",
+    )
+)
 
 
 def to_table(rows: Iterable[ModelRegistrationProjection]) -> pa.Table:
@@ -68,20 +80,26 @@ def to_table(rows: Iterable[ModelRegistrationProjection]) -> pa.Table:
     )
 
 
-def from_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
+def from_columns(columns: Mapping[str, list[Any]], schema: pa.Schema = STATE_SCHEMA) -> pa.Table:
     """Values as the fold has them (ids as bytes, instants as microseconds), in any order."""
     return pa.table(
         [
             pa.array(
                 [to_json(value).decode() for value in columns[field.name]]
-                if field.name in _JSON
+                if field.name in JSON_COLUMNS
                 else columns[field.name],
                 type=pa.int64() if field.type == _TIME else field.type,
             ).cast(field.type)
-            for field in STATE_SCHEMA
+            for field in schema
         ],
-        schema=STATE_SCHEMA,
+        schema=schema,
     )
+
+
+def of_nodes(table: pa.Table, nodes: Collection[bytes]) -> pa.Table:
+    """The rows of a table that are about some nodes."""
+    column = table["entity_id"]
+    return table.filter(pc.is_in(column, value_set=pa.array(sorted(nodes), column.type)))
 
 
 def to_rows(table: pa.Table) -> Iterator[ModelRegistrationProjection]:
@@ -97,7 +115,7 @@ def to_projection(columns: dict[str, Any]) -> ModelRegistrationProjection:
 
 
 def _stored(field: pa.Field, values: Iterable[Any]) -> list[Any]:
-    if field.name in _JSON:
+    if field.name in JSON_COLUMNS:
         return [to_json(value).decode() for value in values]
     if field.type == _ID:
         return [value and value.bytes for value in values]
@@ -109,4 +127,4 @@ def _restored(name: str, value: Any) -> Any:
         return UUID(bytes=bytes(value))
     if isinstance(value, datetime):
         return value.astimezone(UTC)
-    return from_json(value) if name in _JSON else value
+    return from_json(value) if name in JSON_COLUMNS else value

@@ -18,6 +18,7 @@ from uuid import UUID, uuid5
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
 from onex_platform.context import PlatformContext
+from onex_platform.domain.identity import NOT_CANARY_SQL
 from onex_platform.domain.order import moment_of
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.migration.publication import published
@@ -42,15 +43,18 @@ NOT_SET_ASIDE = (
 
 _COLUMNS = "entity_id, since_position, event_id, kind, error, set_aside_at"
 _OPERATION = "fold_log"
-_KNOWN = """
+_KNOWN = f"""
     SELECT
         count(*) AS aside,
         count(*) FILTER (WHERE NOT EXISTS (
             SELECT FROM registration_projections AS held
             WHERE held.domain = aside.domain AND held.entity_id = aside.entity_id
         )) AS strangers,
-        (SELECT count(*) FROM registration_projections WHERE domain = %(domain)s) AS nodes
-    FROM set_aside_nodes AS aside WHERE domain = %(domain)s"""
+        (
+            SELECT count(*) FROM registration_projections
+            WHERE domain = %(domain)s AND {NOT_CANARY_SQL}
+        ) AS nodes
+    FROM set_aside_nodes AS aside WHERE domain = %(domain)s"""  # noqa: S608 - constant parts
 
 
 class ReleasedMeanwhileError(OnexError):

@@ -14,6 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from onex_platform.base.errors import OnexError
+from onex_platform.domain.identity import CANARY_ID
 from onex_platform.domain.projection import ModelRegistrationProjection
 from onex_platform.domain.states import EnumRegistrationState
 from onex_platform.ingest.event_schema import bucket_of
@@ -59,11 +60,12 @@ def node_as_of(
 
 
 def fleet_as_of(spark: SparkSession, log: PageLog, moment: datetime) -> DataFrame:
-    """Every row as it was at a moment, deregistered nodes included, as a frame of Spark."""
+    """Every row that users see as it was at a moment, deregistered nodes included."""
     end = known_position(log, moment)
     base = nearest_state(log, end)
     job = plan_replay(log, base.position, end, base=base, spark=spark)
-    return state_frame(spark, job, tasks_for(log, job.size))
+    rows = state_frame(spark, job, tasks_for(log, job.size))
+    return rows.where(rows.entity_id != bytearray(CANARY_ID.bytes))
 
 
 def state_frame(spark: SparkSession, job: ReplayJob, tasks: int) -> DataFrame:

@@ -12,18 +12,21 @@ from typing import NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
+from onex_platform.domain.identity import CANARY_ID
 from onex_platform.log.page_format import checksum_of
 from onex_platform.log.store import PageExistsError, PageStore
 from onex_platform.projections.fold.row_columns import STATE_SCHEMA
 
 _NAME_DIGITS = 32
+_CANARY = pa.scalar(CANARY_ID.bytes, STATE_SCHEMA.field("entity_id").type)
 
 
 class StateGroup(NamedTuple):
-    """What one row group of a state file holds."""
+    """What one row group of a state file holds; the canary is no node that anybody counts."""
 
     bucket: int
     nodes: int
@@ -68,7 +71,8 @@ def write_state(
         for bucket, table in buckets:
             if len(table):
                 writer.write_table(table, row_group_size=len(table))
-                groups.append(StateGroup(bucket, len(table)))
+                shown = pc.sum(pc.not_equal(table["entity_id"], _CANARY)).as_py()
+                groups.append(StateGroup(bucket, shown))
     if not groups:
         return None
     data = buffer.getvalue()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import NamedTuple
 
+from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.database import Cursor
 
@@ -63,3 +65,13 @@ def record_outcomes(
             **{outcome.value: outcomes.get(outcome, 0) for outcome in EnumOutcome},
         },
     )
+
+
+def illegal_since(cursor: Cursor, domain: str, moment: datetime) -> dict[EnumEventKind, int]:
+    """How many events that occurred from this moment on the fold has refused, by kind."""
+    rows = cursor.execute(
+        "SELECT kind, sum(times)::bigint AS events FROM illegal_events"
+        " WHERE domain = %s AND occurred_at >= %s GROUP BY kind",
+        [domain, moment],
+    )
+    return {EnumEventKind(row.kind): row.events for row in rows}

@@ -13,11 +13,16 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pyarrow as pa
+
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import LogEvent
 from onex_platform.engines.postgres.database import Cursor, copy_rows, fetch_one, storable
+from onex_platform.ingest.event_schema import LOG_SCHEMA, to_table
 
 SOURCE = "onex-platform"
+# Facts as columns: as the log has them, and as other systems read them.
+FACT_SCHEMA = LOG_SCHEMA.append(pa.field("envelope", pa.string(), nullable=False))
 
 _ROW = {"entry": "text", "domain": "text", "entity_id": "uuid", "row_version": "bigint"}
 
@@ -189,4 +194,13 @@ def envelope_of(fact: LogEvent) -> ModelEventEnvelope:
         schema_version=UPCASTERS.current_version(fact.kind),
         tenant=fact.tenant,
         payload=fact.payload.model_dump(mode="json", exclude_none=True),
+    )
+
+
+def fact_table(facts: Iterable[LogEvent]) -> pa.Table:
+    """Facts as columns."""
+    facts = list(facts)
+    envelopes = [envelope_of(fact).model_dump_json() for fact in facts]
+    return to_table(facts).append_column(
+        FACT_SCHEMA.field("envelope"), pa.array(envelopes, pa.string())
     )

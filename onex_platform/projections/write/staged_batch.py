@@ -12,6 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from onex_platform.domain import machine
 from onex_platform.domain.batch import Refusal, RowChange
 from onex_platform.domain.events import LogEvent
@@ -22,13 +25,16 @@ from onex_platform.engines.postgres.staging import (
     clear_staging,
     discard_attempt,
     require_staged,
+    stage_columns,
 )
-from onex_platform.ingest.deduplication import enter_staged
+from onex_platform.ingest.deduplication import enter_published
 from onex_platform.projections.fold import set_aside
 from onex_platform.projections.fold.column_fold import Refused
 from onex_platform.projections.fold.containment import Fault, culprits_of, fault_of
-from onex_platform.projections.write.outbox import envelope_of, queue_staged
+from onex_platform.projections.fold.row_columns import of_nodes, to_table
+from onex_platform.projections.write.outbox import fact_table, queue_staged
 from onex_platform.projections.write.upsert import (
+    ChangedRows,
     PositionRange,
     Written,
     stage_rows,
@@ -44,15 +50,14 @@ _SESSION_TABLES = ";".join(
     f" (LIKE {_HANDED}_{part} INCLUDING DEFAULTS INCLUDING CONSTRAINTS) ON COMMIT DELETE ROWS"
     for part in _PARTS
 )
+# What waits of a fact, and the column of it.
 _FACT = {
-    "position": "bigint",
-    "domain": "text",
-    "entity_id": "uuid",
-    "event_kind": "text",
-    "event_id": "uuid",
-    "event_key": "text",
-    "envelope": "jsonb",
-    "reported_at": "timestamptz",
+    "position": "position",
+    "entity_id": "entity_id",
+    "event_kind": "kind",
+    "event_id": "event_id",
+    "event_key": "node_id",
+    "envelope": "envelope",
 }
 _REFUSAL = {
     "entity_id": "uuid",
@@ -87,8 +92,8 @@ class Staged(NamedTuple):
 class Handed(NamedTuple):
     """What a task came to."""
 
-    changes: Sequence[RowChange] = ()
-    facts: Sequence[LogEvent] = ()  # to be published
+    changed: ChangedRows
+    facts: pa.Table  # to be published
     refused: Sequence[Refused] = ()
     aside: Mapping[bytes, Refused] = {}  # whom it did without,
     faults: Mapping[bytes, Fault] = {}  # and of those the ones that were well before
@@ -96,8 +101,8 @@ class Handed(NamedTuple):
     def only(self, nodes: Collection[bytes]) -> Handed:
         """The part of some nodes."""
         return Handed(
-            [change for change in self.changes if change.row.entity_id.bytes in nodes],
-            [fact for fact in self.facts if fact.entity.entity_id.bytes in nodes],
+            ChangedRows(*(of_nodes(table, nodes) for table in self.changed)),
+            of_nodes(self.facts, nodes),
             [item for item in self.refused if item.event["entity_id"] in nodes],
             {node: first for node, first in self.aside.items() if node in nodes},
             self.faults,
@@ -106,11 +111,9 @@ class Handed(NamedTuple):
     @property
     def nodes(self) -> list[bytes]:
         """Everybody whom it is about."""
-        return sorted(
-            {change.row.entity_id.bytes for change in self.changes}
-            | {fact.entity.entity_id.bytes for fact in self.facts}
-            | {item.event["entity_id"] for item in self.refused}
-        )
+        tables = (*self.changed, self.facts)
+        named = {node for table in tables for node in table["entity_id"].to_pylist()}
+        return sorted(named | {item.event["entity_id"] for item in self.refused})
 
 
 def hand_over(cursor: Cursor, batch_id: UUID, task: int, domain: str, handed: Handed) -> RowCounts:
@@ -118,7 +121,8 @@ def hand_over(cursor: Cursor, batch_id: UUID, task: int, domain: str, handed: Ha
     discard_attempt(cursor, TABLES, batch_id, task)
     refusals = (_refused_run(domain, item) for item in (*handed.refused, *handed.aside.values()))
     aside = set_aside.staged(domain, handed.aside, handed.faults)
-    return _stage(cursor, _HANDED, batch_id, task, handed.changes, handed.facts, refusals, aside)
+    facts = _to_publish(handed.facts, domain)
+    return _stage(cursor, _HANDED, batch_id, task, handed.changed, facts, refusals, aside)
 
 
 def unstaged(
@@ -141,7 +145,13 @@ def give(cursor: Cursor, given: Given) -> Staged:
     """Leave what a caller has in hand to its own transaction."""
     cursor.execute(_SESSION_TABLES)
     batch_id, refusals = uuid4(), map(_refused_event, given.refusals)
-    rows = _stage(cursor, _GIVEN, batch_id, 0, given.changes, given.facts, refusals, ())
+    changes, facts = list(given.changes), list(given.facts)
+    changed = ChangedRows(
+        wide=to_table(change.row for change in changes if change.wide),
+        liveness=to_table(change.row for change in changes if change.liveness),
+    )
+    published = _to_publish(fact_table(facts), facts[0].entity.domain if facts else "")
+    rows = _stage(cursor, _GIVEN, batch_id, 0, changed, published, refusals, ())
     return Staged(batch_id, rows, _GIVEN)
 
 
@@ -153,7 +163,7 @@ def take_over(cursor: Cursor, staged: Staged, span: PositionRange) -> Written:
     did_without = set_aside.take_over_staged(cursor, span.domain, aside, batch_id)
     require_staged(aside, did_without, reported)
     require_staged(facts, queue_staged(cursor, facts, batch_id), reported)
-    enter_staged(cursor, span.domain, facts, batch_id)
+    enter_published(cursor, span.domain, facts, batch_id)
     columns = ", ".join(_REFUSAL)
     cursor.execute(
         f"INSERT INTO illegal_events ({columns})"  # noqa: S608 - constants
@@ -171,8 +181,8 @@ def _stage(
     where: str,
     batch_id: UUID,
     task: int,
-    changes: Iterable[RowChange],
-    facts: Iterable[LogEvent],
+    changed: ChangedRows,
+    facts: pa.Table,
     refusals: Iterable[tuple[Any, ...]],
     aside: Iterable[tuple[Any, ...]],
 ) -> RowCounts:
@@ -181,24 +191,17 @@ def _stage(
         return {table: copy_rows(cursor, table, MARK | columns, marked)}
 
     return {
-        **stage_rows(cursor, where, changes, batch_id, task),
-        **copy("facts", _FACT, map(_fact, facts)),
+        **stage_rows(cursor, where, changed, batch_id, task),
+        **stage_columns(cursor, f"{where}_facts", batch_id, task, facts),
         **copy("refusals", _REFUSAL, refusals),
         **copy("set_aside", set_aside.STAGED, aside),
     }
 
 
-def _fact(fact: LogEvent) -> tuple[Any, ...]:
-    return (
-        fact.position,
-        fact.entity.domain,
-        fact.entity.entity_id,
-        fact.kind,
-        fact.event_id,
-        fact.node_id,
-        envelope_of(fact),
-        fact.reported_at or fact.occurred_at,
-    )
+def _to_publish(facts: pa.Table, domain: str) -> pa.Table:
+    columns = {name: facts[column] for name, column in _FACT.items()}
+    columns["reported_at"] = pc.coalesce(facts["reported_at"], facts["occurred_at"])
+    return pa.table(columns | {"domain": pa.repeat(domain, len(facts))})
 
 
 def _refused_event(refusal: Refusal) -> tuple[Any, ...]:

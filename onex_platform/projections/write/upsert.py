@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
-from onex_platform.domain.batch import RowChange
-from onex_platform.engines.postgres.database import Cursor, copy_rows, fetch_one
-from onex_platform.engines.postgres.staging import MARK, RowCounts, require_staged
+import pyarrow as pa
+
+from onex_platform.engines.postgres.database import Cursor, fetch_one
+from onex_platform.engines.postgres.staging import RowCounts, require_staged, stage_columns
 
 _KEY = {"entity_id": "uuid", "domain": "text"}
 _POSITION = {"last_applied_sequence": "bigint"}
@@ -55,8 +55,6 @@ LIVENESS_COLUMNS = {
     "last_heartbeat_at": "timestamptz",
     "liveness_deadline": "timestamptz",
 }
-wide_values = attrgetter(*WIDE_COLUMNS)
-liveness_values = attrgetter(*LIVENESS_COLUMNS)
 
 
 def _names(columns: Iterable[str]) -> str:
@@ -115,6 +113,14 @@ _WRITE = f"""
     ) AS staged_liveness"""  # noqa: S608
 
 
+class ChangedRows(NamedTuple):
+    """Rows after a batch, as columns: those that something other than heartbeats was applied to,
+    and of those whose last heartbeat or liveness deadline may have moved, that part."""
+
+    wide: pa.Table
+    liveness: pa.Table
+
+
 class PositionRange(NamedTuple):
     """A part of a log: the positions from `start` on and below `end`."""
 
@@ -133,28 +139,17 @@ class Written:
 
 
 def stage_rows(
-    cursor: Cursor, where: str, changes: Iterable[RowChange], batch_id: UUID, task: int
+    cursor: Cursor, where: str, changed: ChangedRows, batch_id: UUID, task: int
 ) -> RowCounts:
-    """Stage each change's touched parts; how many rows in each table."""
-    changes = list(changes)
+    """Stage the touched parts of rows; how many rows in each table."""
     wide, liveness = _tables(where)
+    rows, beaten = (
+        changed.wide.select(list(WIDE_COLUMNS)),
+        changed.liveness.select(list(LIVENESS_COLUMNS)),
+    )
     return {
-        wide: copy_rows(
-            cursor,
-            wide,
-            MARK | WIDE_COLUMNS,
-            ((batch_id, task, *wide_values(change.row)) for change in changes if change.wide),
-        ),
-        liveness: copy_rows(
-            cursor,
-            liveness,
-            MARK | LIVENESS_COLUMNS,
-            (
-                (batch_id, task, *liveness_values(change.row))
-                for change in changes
-                if change.liveness
-            ),
-        ),
+        **stage_columns(cursor, wide, batch_id, task, rows),
+        **stage_columns(cursor, liveness, batch_id, task, beaten),
     }
 
 

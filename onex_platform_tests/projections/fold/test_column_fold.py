@@ -78,8 +78,9 @@ def test_a_live_run_in_any_cuts_decides_and_folds_like_the_reference(
         fold = BucketFold("registration", rows.values(), decider)
         feed(fold, (e for e in causes if low <= e.position < high))
         rows |= rows_of(fold)
-        facts += fold.facts
-        known |= {fact.event_id for fact in fold.facts}
+        decided = list(to_events(fold.fact_table(), "registration"))
+        facts += decided
+        known |= {fact.event_id for fact in decided}
         assert fold.table() == to_state_table(fold.rows())
     assert rows == live.rows
     in_log = [e for e in live.log if e.cause_id is not None]

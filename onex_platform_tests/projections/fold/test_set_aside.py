@@ -18,7 +18,7 @@ from onex_platform.governance.provision import create_topics
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.log.store import PageStore
 from onex_platform.projections import checks
-from onex_platform.projections.fold import column_fold, reducer
+from onex_platform.projections.fold import alike, column_fold, reducer
 from onex_platform.projections.fold.containment import MassFaultError
 from onex_platform.projections.fold.set_aside import alert_of_set_aside
 from onex_platform.projections.history import as_of, hourly_states
@@ -190,6 +190,8 @@ def test_code_that_raises_for_most_nodes_sets_nobody_aside(
         whole = column_fold.decide
         return decide
 
+    # Else the decider would be asked about one that stands in for all of them.
+    monkeypatch.setattr(alike, "WORTHWHILE", len(many) + 1)
     take_cut(archive, many, at(100))
     with monkeypatch.context() as patch:
         patch.setattr(column_fold, "decide", broken_for(16))

@@ -1,7 +1,7 @@
 """The transition table as people read it: a Mermaid diagram and a Markdown table.
 
 Both stand in docs/registration.md; a test compares them with the table. To renew them:
-`python -m onex_platform.domain.diagram`.
+`python -m onex_platform_tests.support.transition_diagram`.
 """
 
 from __future__ import annotations
