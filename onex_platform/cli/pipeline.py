@@ -12,10 +12,11 @@ from onex_platform.base.settings import Settings, load_settings
 from onex_platform.engines.postgres.leases import open_keeper
 from onex_platform.engines.spark.session import open_session
 from onex_platform.ingest.archive import open_archive
+from onex_platform.migration.publication import LastPublished
 from onex_platform.pipeline.loop import DrainAccount
 from onex_platform.pipeline.standalone import follow, run_once
 from onex_platform.stack import attach, spark_jars
-from onex_platform.topics.catalogue import load_catalogue
+from onex_platform.topics.catalogue import load_catalogue, load_whole_catalogue
 
 _PROGRESS_SECONDS = 5
 
@@ -58,16 +59,17 @@ def _run(settings: Settings, once: bool) -> None:
         open_session(settings, jars) as spark,
         open_archive(settings, load_catalogue()) as archive,
     ):
+        published = LastPublished(archive.database, load_whole_catalogue())
         if not once:
-            follow(spark, archive, keeper, _say, _Progress())
-        account = run_once(spark, archive, keeper, _say, _Progress())
+            follow(spark, archive, keeper, published, _say, _Progress())
+        account = run_once(spark, archive, keeper, published, _say, _Progress())
     if account is None:
         _say("Somebody else drained what waited.")
         return
-    drained, published = account.drained, account.published
+    drained, relayed = account.drained, account.published
     _say(
         f"{drained.read} records in {drained.cuts} cuts, {drained.rows} rows written, "
-        f"{published.published} records published."
+        f"{relayed.published} records published."
     )
     for failure in account.failures:
         _say(f"Went on without: {failure}")

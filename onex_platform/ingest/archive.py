@@ -26,7 +26,9 @@ from onex_platform.ingest.cuts.consistent_cut import (
     whole_tick,
 )
 from onex_platform.ingest.cuts.cut_job import Ingested, IngestJob, ingest, rehearse
+from onex_platform.ingest.cuts.settling import settling
 from onex_platform.ingest.cuts.sizing import CutSizer
+from onex_platform.ingest.cuts.small_cut import read_here
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.inbox import waiting
 from onex_platform.ingest.inputs import (
@@ -156,27 +158,28 @@ class PageArchive:
 
     def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
         topics, admin = input_topics(self.platform.catalogue), self.platform.kafka.admin()
-        settled = now - timedelta(seconds=self.settings.pages.settle_seconds)
+        settled = now - timedelta(seconds=settling(self.settings).seconds)
         end = settled if until is None else min(until, settled)
         ids = input_ids(self.platform)
-        with open_consumer(self.settings) as consumer:
-            return plan_cut(
-                consumer,
-                topics,
-                next_offsets(self.platform),
-                self.cuts.head(),
-                end,
-                self.cut_sizer.most_records,
-                ids,
-                dated_by_senders(admin, topics.keys()) if end == settled else (),
-                settled,
-            )
+        return plan_cut(
+            self.platform.kafka.consumer(),
+            topics,
+            next_offsets(self.platform),
+            self.cuts.head(),
+            end,
+            self.cut_sizer.most_records,
+            ids,
+            dated_by_senders(admin, topics.keys()) if end == settled else (),
+            settled,
+        )
 
     def _ingest(self, spark: SparkSession, cut: Cut, *, whole: bool) -> Ingested:
         with self.database.transaction() as cursor:
             inbox = waiting(cursor, self.domain, cut.instant, _FACTS_PER_CUT)
             floor = recall(cursor, self.domain).floor
-        return ingest(spark, self._job(cut, floor, whole=whole), self.cuts, inbox)
+        few = cut.records + len(inbox) <= self.settings.pages.events_at_hand and not whole
+        at_hand = read_here(self.platform.kafka.consumer(), cut) if few else None
+        return ingest(spark, self._job(cut, floor, whole=whole), self.cuts, inbox, at_hand)
 
     def _job(self, cut: Cut, floor: datetime | None, *, whole: bool) -> IngestJob:
         return IngestJob(

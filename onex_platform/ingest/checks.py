@@ -59,6 +59,7 @@ def log_is_whole(account: LogAccount) -> Verdict:
         "offsets": account.offsets,
         "lost offsets": account.lost_offsets,
         "offset restarts": account.restarts,
+        "echoes": account.echoes,
         "events": account.events,
     }
     return _verdict("Every offset and every event is there once.", account.faults, numbers)

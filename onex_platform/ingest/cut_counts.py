@@ -20,8 +20,9 @@ _COUNT_CUTS = """
         coalesce(sum(read), 0)::bigint AS read,
         coalesce(sum(archived), 0)::bigint AS archived,
         coalesce(sum(parked), 0)::bigint AS parked,
+        coalesce(sum(echoes), 0)::bigint AS echoes,
         count(*) AS cuts,
-        count(*) FILTER (WHERE read <> archived + parked) AS unbalanced,
+        count(*) FILTER (WHERE read <> archived + parked + echoes) AS unbalanced,
         count(*) FILTER (WHERE overlapping) AS overlapping
     FROM (
         SELECT
@@ -39,6 +40,7 @@ class CutCounts(NamedTuple):
     read: int
     archived: int
     parked: int
+    echoes: int
     cuts: int
     unbalanced: int
     overlapping: int

@@ -18,6 +18,11 @@ from onex_platform.ingest.cuts.committed_cuts import CommittedCuts
 from onex_platform.ingest.inputs import input_ids, next_offsets
 from onex_platform.ingest.lag import TopicState, topic_states
 from onex_platform.ingest.letters import letter_report
+from onex_platform.ingest.letters.handler_letters import (
+    count_handler_letters,
+    follow_handlers,
+    handled_topics,
+)
 from onex_platform.ingest.letters.letter_summaries import publish_report
 from onex_platform.ingest.observing import noted, recalled, worth_recording
 from onex_platform.ingest.verification import verify_log
@@ -27,6 +32,7 @@ from onex_platform.log.verify.page_check import verify_pages
 from onex_platform.migration.present import platform_now
 from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.policy import load_policy
+from onex_platform.topics.signals import Published
 
 # Of every input topic: what is checked, and what it means.
 _TOPIC_CHECKS = {
@@ -52,14 +58,15 @@ class SweepConfig(dg.Config):
     most_pages: int = PAGES_PER_SWEEP
 
 
-def build_definitions(settings: Settings, catalogue: Catalogue) -> dg.Definitions:
+def build_definitions(settings: Settings, catalogue: Catalogue, whole: Catalogue) -> dg.Definitions:
+    """`whole` has the topics of others as well, whose handlers have dead letters too."""
     sweeping, pruning, counting = sweep_replaced_pages, _pruning(catalogue), _counting_job()
     return dg.Definitions(
-        assets=[_event_pages(settings, catalogue), dead_letters],
+        assets=[_event_pages(settings, catalogue), _dead_letters(whole)],
         asset_checks=[
             log_is_whole,
             pages_are_sound,
-            letters_are_looked_after,
+            _letters_are_looked_after(whole),
             _topic_checks(catalogue),
         ],
         jobs=[sweeping, pruning, counting],
@@ -140,51 +147,64 @@ def pages_are_sound(
     return dg.AssetCheckResult(**checks.pages_are_sound(account)._asdict())
 
 
-@dg.asset(
-    key=wiring.DEAD_LETTERS,
-    deps=[wiring.EVENT_PAGES],
-    group_name=wiring.GROUP,
-    owners=wiring.OWNERS,
-    kinds={"postgres"},
-)
-def dead_letters(
-    context: dg.AssetExecutionContext, platform: dg.ResourceParam[PlatformContext]
-) -> dg.MaterializeResult[None]:
-    """Records that could not enter the log: how many wait, and what became of the others.
-
-    They are also published, by context and by topic; a broker that does not take that fails nobody.
-    """
-    counts = _counts(platform)
-    published = 0
-    try:
-        published = publish_report(platform, counts, datetime.now(UTC))
-    except InfraError as error:
-        context.log.warning(f"The report is not published: {error.message}")
-    numbers = letter_report.letter_numbers(counts)
-    return dg.MaterializeResult(metadata={**numbers, "published records": published})
-
-
-@dg.asset_check(asset=wiring.DEAD_LETTERS)
-def letters_are_looked_after(
-    platform: dg.ResourceParam[PlatformContext],
-) -> dg.AssetCheckResult:
-    """No dead letter waits longer than its context's team has promised to look at it."""
-    found = letter_report.report(
-        _counts(platform), platform.catalogue, load_policy(), datetime.now(UTC)
+def _dead_letters(whole: Catalogue) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=wiring.DEAD_LETTERS,
+        deps=[wiring.EVENT_PAGES],
+        group_name=wiring.GROUP,
+        owners=wiring.OWNERS,
+        kinds={"postgres"},
     )
-    return dg.AssetCheckResult(**letter_report.letters_are_looked_after(found)._asdict())
+    def dead_letters(
+        context: dg.AssetExecutionContext,
+        platform: dg.ResourceParam[PlatformContext],
+        published: dg.ResourceParam[Published],
+    ) -> dg.MaterializeResult[None]:
+        """Records that could not enter the log, or that no handler could handle: how many wait, and
+        what became of the others.
+
+        They are also published, by context and by topic; a broker that is away fails nobody.
+        """
+        settings, now, told = platform.settings, datetime.now(UTC), 0
+        try:
+            if not follow_handlers(platform, handled_topics(settings, whole), now):
+                context.log.info("Some of the handlers' letters are left for the next time.")
+        except InfraError as error:
+            context.log.warning(f"The handlers' letters are those of last time: {error.message}")
+        counts = _counts(platform)
+        try:
+            told = publish_report(settings, published, counts, now)
+        except InfraError as error:
+            context.log.warning(f"The report is not published: {error.message}")
+        numbers = letter_report.letter_numbers(counts)
+        return dg.MaterializeResult(metadata={**numbers, "published records": told})
+
+    return dead_letters
+
+
+def _letters_are_looked_after(whole: Catalogue) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=wiring.DEAD_LETTERS)
+    def letters_are_looked_after(
+        platform: dg.ResourceParam[PlatformContext],
+    ) -> dg.AssetCheckResult:
+        """No dead letter waits longer than its context's team has promised to look at it."""
+        found = letter_report.report(_counts(platform), whole, load_policy(), datetime.now(UTC))
+        return dg.AssetCheckResult(**letter_report.letters_are_looked_after(found)._asdict())
+
+    return letters_are_looked_after
 
 
 def _counts(platform: PlatformContext) -> list[letter_report.LetterCounts]:
     with platform.database.transaction() as cursor:
-        return letter_report.count_letters(cursor, platform.domain)
+        log_letters = letter_report.count_letters(cursor, platform.domain)
+        return log_letters + count_handler_letters(cursor)
 
 
 def _counting_job() -> Any:
     return dg.define_asset_job(
         "count_dead_letters",
         selection=dg.AssetSelection.assets(wiring.DEAD_LETTERS),
-        description="Count the log's dead letters, and see whether one waits for too long.",
+        description="Count the dead letters of log and handlers; see whether one waits too long.",
     )
 
 

@@ -11,11 +11,10 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic_core import from_json
 
-from onex_platform.domain.envelope import parse_payload
+from onex_platform.domain.envelope import UPCASTERS, UpcasterRegistry, kept_text, read_kept
 from onex_platform.domain.events import EnumEventKind, LogEvent, Provenance
-from onex_platform.domain.identity import EntityKey, identify_node
+from onex_platform.domain.identity import EntityKey, plain_id
 from onex_platform.ingest.admission.column_values import ID, INSTANT
 
 SCHEMA_VERSION = 1
@@ -93,19 +92,21 @@ def by_bucket(rows: pa.Table, numbers: NDArray[np.int32]) -> Iterator[tuple[int,
         yield int(bucket), rows.take(pa.array(order[start:end]))
 
 
-def to_table(events: Iterable[LogEvent]) -> pa.Table:
+def to_table(events: Iterable[LogEvent], upcasters: UpcasterRegistry = UPCASTERS) -> pa.Table:
     """Events as rows of a page."""
-    rows = [to_row(event) for event in events]
+    rows = [to_row(event, upcasters) for event in events]
     return pa.Table.from_pylist(rows, schema=LOG_SCHEMA)
 
 
-def to_events(table: pa.Table, domain: str) -> Iterator[LogEvent]:
+def to_events(
+    table: pa.Table, domain: str, upcasters: UpcasterRegistry = UPCASTERS
+) -> Iterator[LogEvent]:
     """The rows of a page as events."""
     for row in table.to_pylist():
-        yield to_event(row, domain)
+        yield to_event(row, domain, upcasters)
 
 
-def to_event(row: dict[str, Any], domain: str) -> LogEvent:
+def to_event(row: dict[str, Any], domain: str, upcasters: UpcasterRegistry = UPCASTERS) -> LogEvent:
     kind = EnumEventKind(row["kind"])
     node_id = row["node_id"]
     return LogEvent(
@@ -115,10 +116,10 @@ def to_event(row: dict[str, Any], domain: str) -> LogEvent:
         entity=EntityKey(domain, UUID(bytes=row["entity_id"])),
         tenant=row["tenant"],
         node_id=node_id,
-        node_name=None if node_id is None else identify_node(node_id, row["tenant"]).node_name,
+        node_name=None if node_id is None else plain_id(node_id),
         epoch=row["epoch"],
         occurred_at=_instant(row["occurred_at"]),
-        payload=parse_payload(kind, from_json(row["payload"])),
+        payload=read_kept(kind, row["payload"], upcasters),
         deadline=row["deadline"] and _instant(row["deadline"]),
         reported_at=row["reported_at"] and _instant(row["reported_at"]),
         correlation_id=uuid_of(row["correlation_id"]),
@@ -128,7 +129,7 @@ def to_event(row: dict[str, Any], domain: str) -> LogEvent:
     )
 
 
-def to_row(event: LogEvent) -> dict[str, Any]:
+def to_row(event: LogEvent, upcasters: UpcasterRegistry = UPCASTERS) -> dict[str, Any]:
     """An event as a row of a page."""
     source = event.provenance
     return {
@@ -148,7 +149,7 @@ def to_row(event: LogEvent) -> dict[str, Any]:
         "partition": source and source.partition,
         "offset": source and source.offset,
         "duplicate": event.duplicate,
-        "payload": event.payload.model_dump_json(),
+        "payload": kept_text(event.kind, event.payload, upcasters),
     }
 
 

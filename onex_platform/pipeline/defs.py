@@ -24,6 +24,7 @@ from onex_platform.domain.states import EnumOutcome
 from onex_platform.engines.postgres.leases import Presence
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.cut_counts import hours_closed
+from onex_platform.ingest.cuts.settling import settling
 from onex_platform.log.compaction.compact import GROUPS_PER_RUN, compact, plan
 from onex_platform.log.page_log import PageLog
 from onex_platform.pipeline import run_start
@@ -34,6 +35,7 @@ from onex_platform.projections import checks
 from onex_platform.projections.rebuild import proof
 from onex_platform.projections.reconciliation import look, settle
 from onex_platform.snapshots.checks import relayed_numbers
+from onex_platform.topics.signals import Published
 
 _PROGRESS_SECONDS = 15
 _SAMPLED_ROWS = 200
@@ -83,6 +85,7 @@ def drain_input(
     presence: dg.ResourceParam[Presence],
     spark: dg.ResourceParam[PySparkResource],
     archive: dg.ResourceParam[PageArchive],
+    published: dg.ResourceParam[Published],
 ) -> None:
     """Take, fold and publish cuts until nothing is left, then for the linger time."""
     before = archive.cuts.head()
@@ -91,6 +94,7 @@ def drain_input(
             spark.spark_session,
             archive,
             presence.keeper,
+            published=published,
             run_id=context.run_id,
             on_lease=lambda: context.log.info("The lease is ours."),
             on_progress=_reporter(context.log.info),
@@ -99,6 +103,8 @@ def drain_input(
     for failure in account.failures:
         context.log.warning(f"The run went on without: {failure}")
     numbers = {**_numbers(account.drained), **_timeouts(account), "head": after.isoformat()}
+    settled = settling(archive.settings)
+    numbers |= {"settling seconds": round(settled.seconds, 3), "settling reason": settled.reason}
     if (ahead := clock_ahead_seconds(archive.settings)) is not None:
         numbers[CLOCK_AHEAD] = ahead
     context.log_event(dg.AssetMaterialization(wiring.REGISTRATION_PROJECTIONS, metadata=numbers))
@@ -177,6 +183,7 @@ def _numbers(account: DrainAccount) -> dict[str, Any]:
         "cuts": account.cuts,
         "read": account.read,
         "archived": account.archived,
+        "echoes": account.echoes,
         "parked before the log": account.parked,
         "batches": account.batches,
         "facts": account.facts,

@@ -34,6 +34,7 @@ class DrainAccount:
     archived: int = 0
     parked: int = 0
     duplicates: int = 0
+    echoes: int = 0  # duplicates that are not archived
     batches: int = 0
     facts: int = 0
     rows: int = 0
@@ -43,7 +44,7 @@ class DrainAccount:
 
     @property
     def read(self) -> int:
-        return self.archived + self.parked
+        return self.archived + self.parked + self.echoes
 
     @contextmanager
     def timing(self, step: str) -> Iterator[None]:
@@ -52,8 +53,11 @@ class DrainAccount:
         try:
             yield
         finally:
-            spent = time.monotonic() - began
-            self.seconds[step] = self.seconds.get(step, 0.0) + spent
+            self.spent(step, time.monotonic() - began)
+
+    def spent(self, step: str, seconds: float) -> None:
+        """Count time to a step; those that overlap count in full."""
+        self.seconds[step] = self.seconds.get(step, 0.0) + seconds
 
 
 # What else a run does after each look at the topics; says whether it did something.
@@ -102,13 +106,14 @@ def drain(
     linger_seconds: float | None = None,
     term: Term | None = None,
     companions: Sequence[Companion] = (),
+    wait: Callable[[float], None] = time.sleep,
     on_progress: Callable[[DrainAccount], None] = lambda account: None,
 ) -> DrainAccount:
     """Take and fold cuts until nothing new came for the linger time, or the term is over.
 
     Whatever was in the topics when the run began is folded when it ends, unless its term ends it
     before. `companions` are called after each fold; one that did something keeps the run awake like
-    a record would.
+    a record would. `wait` is how to pass the time between two looks, in seconds at most.
     """
     pipeline = archive.settings.pipeline
     term = term or FixedTerm(pipeline, linger_seconds)
@@ -134,7 +139,7 @@ def drain(
         elif account.caught_up:
             break
         else:
-            time.sleep(min(pipeline.poll_seconds, term.linger_seconds))
+            wait(min(pipeline.poll_seconds, term.linger_seconds))
     return account
 
 
@@ -153,7 +158,9 @@ def _take_cut(
     account.archived += taken.account.archived
     account.parked += taken.account.parked
     account.duplicates += taken.account.duplicates
-    return bool(taken.account.archived or taken.account.parked)
+    account.echoes += taken.account.echoes
+    account.outcomes[EnumOutcome.DUPLICATE] += taken.account.echoes
+    return taken.account.read > 0
 
 
 def _fold(spark: SparkSession, archive: PageArchive, account: DrainAccount) -> bool:

@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from onex_platform.base.errors import InfraError
 from onex_platform.base.telemetry import get_logger
 from onex_platform.context import PlatformContext
 from onex_platform.deadlines.scan import scan_when_due
+from onex_platform.delivery.lease_heartbeats import beating
 from onex_platform.engines.postgres.leases import LeaseKeeper, draining_lease
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.ingest.letters.letter_topics import publish_letters
 from onex_platform.migration.publication import LastPublished
 from onex_platform.pipeline.loop import DrainAccount, FixedTerm, Term, drain
+from onex_platform.pipeline.record_watch import watching_records
 from onex_platform.pipeline.spark_watch import watched_spark
 from onex_platform.pipeline.tenure import Tenure, Terms, held_lease
 from onex_platform.projections.backlog import measure_backlog
 from onex_platform.projections.fold.reducer import rehearse_fold
 from onex_platform.projections.fold.set_aside import alert_of_set_aside
 from onex_platform.snapshots.publish.relay import OutboxRelay, RelayAccount, open_relay
-from onex_platform.topics.signals import publishing_breakers
+from onex_platform.topics.signals import Published, publishing_breakers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +63,7 @@ def work(
     archive: PageArchive,
     keeper: LeaseKeeper,
     *,
+    published: Published | None = None,
     run_id: str | None = None,
     terms: Terms | None = None,
     while_waiting: Callable[[], None] = lambda: None,
@@ -69,6 +74,7 @@ def work(
     to take over, or nothing new came for the linger time.
 
     `while_waiting` is called again and again before it is our turn; what it raises ends the wait.
+    `published` says where signs of life go; without it none are given.
     """
 
     def wait() -> None:
@@ -90,7 +96,15 @@ def work(
             warm_up=lambda: rehearse(spark, archive),
             while_waiting=wait,
         ) as lease,
+        beating(
+            archive.settings,
+            published,
+            name,
+            seconds=archive.settings.health.lease_beat_seconds,
+            fence=lease.number,
+        ) as beat,
     ):
+        lease.when_renewed = beat
         on_lease()
         tenure = Tenure(lease, keeper, watch, pipeline, terms or Terms.of_run(pipeline))
         account = serve(spark, archive.fenced(lease.fence), term=tenure, on_progress=on_progress)
@@ -120,41 +134,70 @@ def serve(
     """Drain, publish and watch until nothing new came for the linger time, or the term is over."""
     platform, account = archive.platform, ServiceAccount(DrainAccount())
     alarms = _Alarms(platform, account)
-    with open_relay(
-        platform.settings, platform.catalogue, database=platform.database, domain=platform.domain
-    ) as relay:
+    with (
+        open_relay(
+            platform.settings,
+            platform.catalogue,
+            database=platform.database,
+            domain=platform.domain,
+        ) as relay,
+        watching_records(platform) as wait,
+        Publisher(relay, account) as publisher,
+    ):
         account.drained = drain(
             spark,
             archive,
             term=term or FixedTerm(platform.settings.pipeline, linger_seconds),
-            companions=[
-                _Publisher(relay, account),
-                _Clock(platform, account),
-                _Letters(platform, account),
-                alarms,
-            ],
+            companions=[publisher, _Clock(platform, account), _Letters(platform, account), alarms],
+            wait=wait,
             on_progress=on_progress,
         )
+        publisher.collect(account.drained)
     alarms.tell()  # of what the last fold brought
     return account
 
 
-@dataclass(slots=True)
-class _Publisher:
-    """Empties the outbox after each fold."""
+class Publisher:
+    """Empties the outbox after each fold, while the next cut is taken and folded.
 
-    relay: OutboxRelay
-    account: ServiceAccount
+    One publication at a time; what came of it is known when the next one begins.
+    """
+
+    def __init__(self, relay: OutboxRelay, account: ServiceAccount) -> None:
+        self._relay = relay
+        self._account = account
+        self._thread = ThreadPoolExecutor(1, "publisher")
+        self._under_way: Future[tuple[RelayAccount, float]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.shutdown()
 
     def __call__(self, drained: DrainAccount) -> bool:
-        with drained.timing("publish"):
-            try:
-                published = self.relay.publish_pending(_PUBLISH_SECONDS)
-            except InfraError as error:
-                _note(self.account, error)
-                return False
-        self.account.published += published
+        published = self.collect(drained)
+        self._under_way = self._thread.submit(copy_context().run, self._publish)
+        return published
+
+    def collect(self, drained: DrainAccount) -> bool:
+        """Wait for the publication under way; whether there was anything to publish."""
+        if self._under_way is None:
+            return False
+        under_way, self._under_way = self._under_way, None
+        try:
+            published, spent = under_way.result()
+        except InfraError as error:
+            _note(self._account, error)
+            return False
+        drained.spent("publish", spent)
+        self._account.published += published
         return bool(published.published)
+
+    def _publish(self) -> tuple[RelayAccount, float]:
+        began = time.monotonic()
+        published = self._relay.publish_pending(_PUBLISH_SECONDS)
+        return published, time.monotonic() - began
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from onex_platform.pipeline.service import ServiceAccount, work
 from onex_platform.pipeline.tenure import Terms
 from onex_platform.projections.fold.checkpoint import fold_position
 from onex_platform.projections.write.outbox import waiting
+from onex_platform.topics.signals import Published
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,7 @@ def run_once(
     spark: SparkSession,
     archive: PageArchive,
     keeper: LeaseKeeper,
+    published: Published,
     say: Say,
     on_progress: Callable[[DrainAccount], None],
 ) -> ServiceAccount | None:
@@ -52,6 +54,7 @@ def run_once(
             spark,
             archive,
             keeper,
+            published=published,
             terms=Terms(bounded=False, linger_seconds=_ECHO_SECONDS),
             while_waiting=end_if_done,
             on_lease=lambda: say("The lease is ours: draining what waits"),
@@ -65,6 +68,7 @@ def follow(
     spark: SparkSession,
     archive: PageArchive,
     keeper: LeaseKeeper,
+    published: Published,
     say: Say,
     on_progress: Callable[[DrainAccount], None],
 ) -> NoReturn:
@@ -76,6 +80,7 @@ def follow(
                 spark,
                 archive,
                 keeper,
+                published=published,
                 terms=Terms(bounded=False, linger_seconds=math.inf),
                 on_lease=lambda: say("The lease is ours: draining"),
                 on_progress=on_progress,

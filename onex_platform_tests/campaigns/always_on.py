@@ -141,7 +141,9 @@ class Trial:
         fault.happens(self)
         answer = self.fleet.await_answer_after(moment, patience)
         for process in self.stopped:
-            with suppress(psutil.NoSuchProcess):  # a JVM that is stopped is killed by its run
+            with suppress(psutil.NoSuchProcess):
+                if fault.is_mended:  # though nobody waits for it: small cuts need no Spark
+                    process.wait(patience)
                 process.resume()
         self.stopped.clear()
         seconds = None if answer is None else answer.answered or 0
@@ -192,6 +194,7 @@ class Fault(NamedTuple):
     name: str
     happens: Callable[[Trial], None]
     ends_as: str | None = None  # what Dagster has to show of the run then
+    is_mended: bool = False  # the run misses what was stopped, and kills it
 
 
 class Blow(NamedTuple):
@@ -212,7 +215,7 @@ FAULTS = [
     Fault("restart Kafka", lambda trial: trial.restart("kafka")),
     Fault("stop the run", lambda trial: trial.signal_run(_STOP), ends_as="FAILURE"),
     Fault("stop the daemon", lambda trial: trial.signal_server("daemon", _STOP)),
-    Fault("stop its JVM", lambda trial: trial.signal_jvm(_STOP), ends_as="FAILURE"),
+    Fault("stop its JVM", lambda trial: trial.signal_jvm(_STOP), "FAILURE", is_mended=True),
     Fault("stop the code server", lambda trial: trial.signal_server("code-server", _STOP)),
     Fault("kill the daemon", lambda trial: trial.signal_server("daemon", _KILL)),
     Fault("kill the code server", lambda trial: trial.signal_server("code-server", _KILL)),

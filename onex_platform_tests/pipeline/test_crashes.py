@@ -10,12 +10,15 @@ import pytest
 
 from onex_platform.base.settings import Settings, address_variables
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.ingest.verification import verify_log
 from onex_platform.pipeline import drain
+from onex_platform.projections.checks import accounting
+from onex_platform.projections.reconciliation import look
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import log_of, require_live_equals_replay, rows_of
 from onex_platform_tests.support.forked_programs import run_program
-from onex_platform_tests.support.pipeline_runs import a_mixed_morning
+from onex_platform_tests.support.pipeline_runs import a_mixed_morning, published
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,6 +85,27 @@ def test_a_run_killed_at_any_effect_is_completed_by_the_next(
         del queued[Kind.INTROSPECTION_REQUESTED]
         assert queued == {Kind.NODE_ACCEPTED: 8, Kind.ACK_REQUESTED: 8, Kind.NODE_DEREGISTERED: 1}
         assert len(rows_of(archive)) == 8
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_echoes_of_a_killed_run_are_counted_once(
+    spark: SparkSession, remote_spark: Settings, pipeline_settings: Settings, moment: str
+) -> None:
+    settings = pipeline_settings
+    send(settings, [sent(Kind.NODE_INTROSPECTION, f"node-{n}") for n in range(4)])
+    variables = address_variables(settings.model_copy(update={"spark": remote_spark.spark}))
+    variables |= {"ONEX_PAGES_URL": settings.pages.url or "", "ONEX_PAGES_SETTLE_SECONDS": "0.05"}
+    with open_archive(settings) as archive:
+        drain(spark, archive, linger_seconds=0.1)
+        log = log_of(archive)
+        assert published(archive) == 8
+        ended = run_program(_RUN, f"{moment}:ingest.commit_cut", variables=variables)
+        assert ended == -signal.SIGKILL
+        drain(spark, archive, linger_seconds=0.1)
+        assert log_of(archive) == log
+        whole = verify_log(archive.log)
+        assert (whole.faults, whole.echoes) == ([], 8)
+        assert accounting(look(archive.log, whole=True)).passed
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

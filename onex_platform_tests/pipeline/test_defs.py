@@ -59,10 +59,10 @@ def test_a_run_drains_what_waits_and_says_what_it_did(graph: Graph) -> None:
     [rows, snapshots] = run.asset_materializations_for_node("drain_input")
     assert rows.asset_key == wiring.REGISTRATION_PROJECTIONS
     found = numbers(rows.metadata)
-    # The six decisions are published, and read again as duplicates.
-    assert (found["read"], found["archived"], found["parked before the log"]) == (10, 9, 1)
+    # The six decisions are published, and read again as echoes.
+    assert (found["read"], found["archived"], found["parked before the log"]) == (10, 3, 1)
     assert (found["facts"], found["applied"], found["rows"]) == (6, 9, 3)
-    assert found["duplicate"] == 6
+    assert found["duplicate"] == found["echoes"] == 6
     assert found["broker clock ahead by seconds"] == 0  # one machine, one clock
     assert snapshots.asset_key == wiring.REGISTRATION_SNAPSHOTS
     published = numbers(snapshots.metadata)
@@ -79,7 +79,7 @@ def test_a_run_drains_what_waits_and_says_what_it_did(graph: Graph) -> None:
     }
     assert all(check.passed for check in checked.values())
     account = numbers(checked["accounting"].metadata)
-    assert (account["read"], account["parked before the log"], account["folded"]) == (10, 1, 15)
+    assert (account["read"], account["parked before the log"], account["folded"]) == (10, 1, 9)
     assert numbers(checked["live_equals_replay"].metadata)["equal"] == 3
 
 
@@ -137,7 +137,7 @@ def test_rows_that_are_not_what_the_log_says_are_found_and_rebuilt(graph: Graph)
     graph.run("rebuild_registration", run_config=swap)
     proof = graph.run("prove_registration")
     assert _check_numbers(proof, "live_equals_replay")["equal"] == 3
-    assert _check_numbers(proof, "pages_are_sound")["read pages"] == 3
+    assert _check_numbers(proof, "pages_are_sound")["read pages"] == 2
 
 
 def test_accounts_that_do_not_add_up_fail_the_run(graph: Graph) -> None:
@@ -226,23 +226,23 @@ def test_the_lag_of_one_topic_can_be_checked_by_hand(graph: Graph) -> None:
 
 
 def test_small_pages_are_merged_when_there_are_enough(graph: Graph) -> None:
-    # Each run leaves a page of records, one of decisions, and one of those decisions' echoes.
-    few = graph.settings.pages.model_copy(update={"compact_when": 9})
+    # Each run leaves a page of records, and one of decisions; their echoes leave none.
+    few = graph.settings.pages.model_copy(update={"compact_when": 6})
     graph = Graph(graph.settings.model_copy(update={"pages": few}), graph.instance)
     sensor = "compact_when_small_pages_pile_up"
     for node in "ab":
         _join(graph, node)
         graph.run("drain_registration")
-    assert "6 pages are worth merging; 9 start a run" in graph.tick(sensor).skip_message
+    assert "4 pages are worth merging; 6 start a run" in graph.tick(sensor).skip_message
     _join(graph, "c")
     graph.run("drain_registration")
     assert len(graph.tick(sensor).run_requests) == 1
 
     trial = {"ops": {"merge_pages": {"config": {"dry_run": True}}}}
     planned = _output_numbers(graph.run("compact_pages", run_config=trial), "merge_pages")
-    assert (planned["groups"], planned["pages"]) == (1, 9)
+    assert (planned["groups"], planned["pages"]) == (1, 6)
     merged = _output_numbers(graph.run("compact_pages"), "merge_pages")
-    assert (merged["pages"], merged["merged_pages"]) == (9, 1)
+    assert (merged["pages"], merged["merged_pages"]) == (6, 1)
     assert "0 pages are worth merging" in graph.tick(sensor).skip_message
     assert graph.run("prove_registration").success
 

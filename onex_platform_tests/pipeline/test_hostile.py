@@ -96,9 +96,14 @@ def test_hostile_records_do_not_stop_their_neighbours(
     ]
 
 
+@pytest.mark.parametrize(
+    ("driver_cut_events", "name"), [(0, r"c\x00"), (5000, "c")], ids=["on Spark", "here"]
+)
 def test_a_nul_in_the_name_of_a_header_stops_nobody(
-    spark: SparkSession, pipeline_settings: Settings
+    spark: SparkSession, pipeline_settings: Settings, driver_cut_events: int, name: str
 ) -> None:
+    pages = pipeline_settings.pages.model_copy(update={"driver_cut_events": driver_cut_events})
+    settings = pipeline_settings.model_copy(update={"pages": pages})
     good = sent(Kind.NODE_HEARTBEAT, "good")
     # Not by our client, for which a name ends there.
     spark.createDataFrame(
@@ -108,14 +113,14 @@ def test_a_nul_in_the_name_of_a_header_stops_nobody(
         **kafka_options(pipeline_settings.kafka), topic=good.topic
     ).save()
     send(pipeline_settings, [good])
-    with open_archive(pipeline_settings) as archive:
+    with open_archive(settings) as archive:
         account = drain(spark, archive, linger_seconds=0.2)
         assert (account.archived, account.parked) == (1, 1)
         with archive.database.transaction() as cursor:
             [row] = cursor.execute(
                 "SELECT header_names, header_values FROM parked_records"
             ).fetchall()
-        assert row == ([r"c\x00"], [b"\x00"])
+        assert row == ([name], [b"\x00"])
 
 
 def test_a_cut_during_which_ids_are_forgotten_is_taken_again(

@@ -13,7 +13,9 @@ import pytest
 
 from onex_platform.base.errors import InfraConnectionError
 from onex_platform.base.settings import PipelineSettings, Settings
+from onex_platform.delivery.lease_heartbeats import LEASE_HEARTBEAT
 from onex_platform.domain.events import EnumEventKind
+from onex_platform.engines.kafka.clients import end_positions, read_to_end
 from onex_platform.engines.postgres.leases import (
     LeaseLostError,
     draining_lease,
@@ -27,9 +29,15 @@ from onex_platform.pipeline import drain
 from onex_platform.pipeline.service import ServiceAccount, rehearse, serve, work
 from onex_platform.pipeline.tenure import Terms
 from onex_platform.stack.processes import wait_until
+from onex_platform.topics.signals import Published
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
 from onex_platform_tests.support.folded_logs import require_live_equals_replay, rows_of
+from onex_platform_tests.support.met_topics import (
+    as_contracts_say,
+    decoded,
+    topics_for_a_while,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +67,11 @@ class Workers:
         opened.callback(self._ending.set)
 
     def start(
-        self, run_id: str, terms: Terms | None = None, **pipeline: Any
+        self,
+        run_id: str,
+        terms: Terms | None = None,
+        published: Published | None = None,
+        **pipeline: Any,
     ) -> Future[ServiceAccount]:
         chosen = {"poll_seconds": 0.1, "lease_seconds": 1.5, "linger_seconds": 30, **pipeline}
         settings = self._settings.model_copy(update={"pipeline": PipelineSettings(**chosen)})
@@ -70,6 +82,7 @@ class Workers:
                     self._spark,
                     archive,
                     keeper,
+                    published=published,
                     run_id=run_id,
                     terms=terms,
                     while_waiting=self._end_with_the_test,
@@ -270,3 +283,18 @@ def test_a_server_that_comes_back_is_waited_for_and_one_never_reached_is_not(
     with pytest.raises(InfraConnectionError):
         workers.start("other").result(PATIENCE)
     assert ending_of(archive, "other") == "released"
+
+
+def test_whoever_has_the_lease_gives_signs_of_life_under_its_number(
+    archive: PageArchive, workers: Workers
+) -> None:
+    with topics_for_a_while(archive.settings, [LEASE_HEARTBEAT]) as [topic]:
+        before = end_positions(archive.settings, [topic])
+        terms = Terms(bounded=False, linger_seconds=5)
+        workers.start("one", terms, as_contracts_say).result(PATIENCE)
+        records = list(read_to_end(archive.settings, [topic], before))
+    told = [decoded(LEASE_HEARTBEAT, record.value() or b"") for record in records]
+    signs = [sign for sign in told if sign["lease_name"] == NAME]
+    [lease] = leases_of_runs(archive.database, ["one"])["one"]
+    assert {sign["fence"] for sign in signs} == {lease.number}
+    assert [sign["is_last"] for sign in signs] == [False, True]

@@ -10,6 +10,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.engines.kafka.clients import KafkaRecord
 from onex_platform.ingest.archive import PageArchive
 from onex_platform.pipeline import DrainAccount, drain
+from onex_platform.snapshots.publish.relay import open_relay
 from onex_platform_tests.support.broker import sent
 
 if TYPE_CHECKING:
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 def drained(spark: SparkSession, archive: PageArchive) -> DrainAccount:
     return drain(spark, archive, linger_seconds=0.2)
+
+
+def published(archive: PageArchive) -> int:
+    """Publish what the registry decided; how many events those were."""
+    with open_relay(archive.settings, archive.platform.catalogue) as relay:
+        return relay.publish_pending().events
 
 
 def a_mixed_morning(nodes: int) -> Iterator[KafkaRecord]:

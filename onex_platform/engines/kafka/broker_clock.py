@@ -6,9 +6,12 @@ one of the clocks is wrong by at least the difference; within these limits nothi
 
 from __future__ import annotations
 
+from collections import deque
 from functools import cache
 
 _TICK_SECONDS = 0.001  # the broker's time is cut off there
+# How many records count: a clock that is set back is known of after so many.
+_REMEMBERED = 16
 
 
 class BrokerClock:
@@ -16,16 +19,24 @@ class BrokerClock:
 
     def __init__(self) -> None:
         self._ahead: float | None = None
+        self._behind: deque[float] = deque(maxlen=_REMEMBERED)
 
     @property
     def ahead_seconds(self) -> float | None:
         """By how much it is ahead of ours at least, or behind if negative; None: not known."""
         return self._ahead
 
+    @property
+    def behind_at_most(self) -> float | None:
+        """By how much it can be behind ours, going by the record that was heard of soonest among
+        the last ones; None: not known."""
+        return max(0.0, min(self._behind)) if self._behind else None
+
     def note(self, handed_over: float, appended: float, heard: float) -> None:
         """Take in one record's times, in Unix seconds: ours, the broker's, and ours again."""
         least, most = appended - heard, appended + _TICK_SECONDS - handed_over
         self._ahead = round(max(least, min(most, 0.0)), 3)
+        self._behind.append(-least)
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -18,6 +20,7 @@ from onex_platform.engines.kafka.clients import (
 from onex_platform.engines.kafka.errors import naming_the_right
 
 _WAIT_SECONDS = 0.1
+_MILLISECONDS = 1000
 # What the broker says of a record, or of others that travelled with it; it will say so again.
 _REFUSALS = frozenset(
     {
@@ -61,6 +64,31 @@ def send_each(producer: KafkaProducer, records: Sequence[KafkaRecord]) -> dict[i
         deliveries.require_no_failure()
     deliveries.tell_time(broker_clock(producer.settings.kafka.bootstrap_servers))
     return refused
+
+
+class Appended(NamedTuple):
+    """Where a record stands, and its time in the topic."""
+
+    partition: int
+    offset: int
+    at: datetime
+
+
+def send_one(producer: KafkaProducer, record: KafkaRecord) -> Appended:
+    """Send a record and wait; where it stands. Raises if it was not taken."""
+    deliveries, places = Deliveries(), list[Appended]()
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        deliveries.note(error, message)
+        if error is None:
+            at = datetime.fromtimestamp(message.timestamp()[1] / _MILLISECONDS, UTC)
+            places.append(Appended(message.partition() or 0, message.offset() or 0, at))
+
+    with translated(producer.settings, "acknowledge the record"):
+        enqueue(producer, record, deliveries, note)
+        flush_all(producer)
+        deliveries.require_no_failure()
+    return places[0]
 
 
 class Sender:

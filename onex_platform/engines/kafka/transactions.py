@@ -27,7 +27,7 @@ from onex_platform.engines.kafka.clients import (
     open_client,
     translated,
 )
-from onex_platform.engines.kafka.topic_admin import describe
+from onex_platform.engines.kafka.topic_admin import most_bytes
 
 _RECORDS_PER_POLL = 1000
 _WAIT_SECONDS = 0.5  # librdkafka hears no signal while it waits
@@ -57,6 +57,11 @@ BULK_IN_TRANSACTIONS = {
 
 # Key, value and headers: a plain tuple, because each of many thousands a second is made anew.
 Outgoing = tuple[str | bytes, str | bytes | None, list[tuple[str, str | bytes | None]]]
+
+
+def record_bytes(most: int) -> int:
+    """What a producer may take for a topic of so many bytes at most (`message.max.bytes`)."""
+    return max(most - _FRAMING_BYTES, _LEAST_BYTES)
 
 
 class TakenOverError(InfraError):
@@ -104,7 +109,7 @@ class TransactionalProducer:
                 # How long a killed owner can keep readers from what was written behind it.
                 "transaction.timeout.ms": limit,
                 "delivery.timeout.ms": limit,
-                "message.max.bytes": max(self._max_bytes - _FRAMING_BYTES, _LEAST_BYTES),
+                "message.max.bytes": record_bytes(self._max_bytes),
                 "socket.timeout.ms": min(limit, int(kafka.request_timeout_seconds * 1000)),
                 # A topic that is missing is said to be, long before the transaction is over.
                 "topic.metadata.propagation.max.ms": min(limit // 2, 3000),
@@ -181,8 +186,7 @@ class TransactionalProducer:
     def _learn_limit(self, topic: str) -> None:
         """Take over a limit that is lower than ours, and let the caller send again."""
         with open_admin(self._settings) as admin:
-            config = describe(admin, [topic])[topic].config
-        limit = min(int(config["max.message.bytes"]), int(config["segment.bytes"]))
+            limit = most_bytes(admin, topic)
         if limit < self._max_bytes:
             self._max_bytes = limit
             raise LowerLimitError(

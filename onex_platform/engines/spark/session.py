@@ -100,6 +100,9 @@ def open_session(settings: Settings, jars: list[str]) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     use_this_interpreter()
+    if settings.spark.remote is None:
+        # A Connect session leaves it behind, and no later session of the process could be local.
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     if settings.spark.remote is None and (settings.spark.master or "local").startswith("local"):
         # Nothing leaves this machine; else Spark warns of the address that it picked.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)

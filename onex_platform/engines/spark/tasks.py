@@ -10,6 +10,13 @@ import pyarrow as pa
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
+def run_here(task: ArrowTask, batches: Iterable[pa.RecordBatch]) -> list[Any]:
+    """What a task returns that runs in this process, as Spark's `collect` would hand it over."""
+    from pyspark.sql import Row
+
+    return [Row(**row) for batch in task(batches) for row in batch.to_pylist()]
+
+
 def spark_type(schema: pa.Schema) -> Any:
     """The schema that Spark is told a task returns."""
     from pyspark.sql.pandas.types import from_arrow_schema

@@ -6,6 +6,7 @@ parked records, consumed offsets and the head move together.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -16,8 +17,9 @@ from onex_platform.domain.order import moment_of, position_at
 from onex_platform.engines.postgres.database import Cursor, fetch_one
 from onex_platform.engines.postgres.staging import RowCounts
 from onex_platform.ingest import inbox
+from onex_platform.ingest.admission.echo import EchoRun
 from onex_platform.ingest.admission.header_columns import Findings
-from onex_platform.ingest.cuts.consistent_cut import Cut
+from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
 from onex_platform.ingest.cuts.staged_rows import drop_staged, take_staged
 from onex_platform.ingest.deduplication import recall
 from onex_platform.ingest.header_counts import add_findings
@@ -36,6 +38,11 @@ class CutAccount(NamedTuple):
     archived: int
     parked: int
     duplicates: int
+    echoes: int = 0  # among the duplicates, those that are not archived
+
+    @property
+    def read(self) -> int:
+        return self.archived + self.parked + self.echoes
 
 
 class RivalCutError(OnexError):
@@ -92,6 +99,7 @@ class CommittedCuts:
         staged: RowCounts,
         ledger_floor: datetime | None = None,
         findings: Findings | None = None,
+        echoes: Iterable[EchoRun] = (),
     ) -> None:
         """Make the cut part of the log, with what its tasks staged, in one transaction.
 
@@ -109,7 +117,7 @@ class CommittedCuts:
                     hint="Nothing was written; the next run takes the cut again.",
                 )
             self._move_cursors(cursor, cut)
-            self._insert_cut(cursor, cut, account)
+            self._insert_cut(cursor, cut, account, echoes)
             note_entered(cursor, self._domain, batch_id, inbox_ids)
             take_staged(cursor, batch_id, self._domain, staged)
             add_findings(cursor, self._domain, cut.instant, findings or Findings())
@@ -138,25 +146,27 @@ class CommittedCuts:
         if not move_consumer_cursors(cursor, self._domain, moves):
             raise _rival(self._domain, cut)
 
-    def _insert_cut(self, cursor: Cursor, cut: Cut, account: CutAccount) -> None:
+    def _insert_cut(
+        self, cursor: Cursor, cut: Cut, account: CutAccount, echoes: Iterable[EchoRun]
+    ) -> None:
         cursor.execute(
             "INSERT INTO log_cuts"
-            " (domain, closed_before, instant, read, archived, parked, duplicates)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s)",
-            (
-                self._domain,
-                cut.closed_before,
-                cut.instant,
-                account.archived + account.parked,
-                *account,
-            ),
+            " (domain, closed_before, instant, read, archived, parked, duplicates, echoes)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+            (self._domain, cut.closed_before, cut.instant, account.read, *account),
         )
+        echoed: dict[InputPartition, list[str]] = defaultdict(list)
+        for run in echoes:
+            echoed[InputPartition(run.topic, run.partition)].append(f"[{run.start},{run.end})")
         cursor.executemany(
             "INSERT INTO cut_ranges"
-            " (domain, instant, topic, partition, generation, start_offset, end_offset)"
-            " SELECT domain, %s, topic, partition, generation, %s, %s FROM consumer_cursors"
+            " (domain, instant, topic, partition, generation, start_offset, end_offset, echoes)"
+            " SELECT domain, %s, topic, partition, generation, %s, %s, %s FROM consumer_cursors"
             " WHERE domain = %s AND topic = %s AND partition = %s",
-            [(cut.instant, *span, self._domain, *place) for place, span in cut.ranges.items()],
+            [
+                (cut.instant, *span, f"{{{','.join(echoed[place])}}}", self._domain, *place)
+                for place, span in cut.ranges.items()
+            ],
         )
 
 

@@ -8,11 +8,11 @@ leaves orphan files and staged rows, which nobody reads.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import lru_cache, reduce
+from functools import partial, reduce
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
@@ -24,25 +24,27 @@ from onex_platform.base.settings import Settings
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules
 from onex_platform.engines.postgres.database import lift_statement_limit, open_database
-from onex_platform.engines.spark.session import kafka_options
-from onex_platform.engines.spark.tasks import ArrowTask, spark_type
+from onex_platform.engines.spark.tasks import ArrowTask, run_here, spark_type
 from onex_platform.engines.spark.worker import keep_large_arrays_apart
 from onex_platform.ingest.admission.admit import Admitted, admit_records
+from onex_platform.ingest.admission.echo import without_echo
 from onex_platform.ingest.admission.fast_path import InputTopic
 from onex_platform.ingest.admission.header_columns import Findings
 from onex_platform.ingest.cuts import staged_rows as staging
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount
 from onex_platform.ingest.cuts.consistent_cut import Cut, InputPartition
+from onex_platform.ingest.cuts.kafka_source import records_on_spark
 from onex_platform.ingest.cuts.shuffle import (
     PACK,
+    echoes_of,
     findings_of,
-    findings_text,
     packs_of,
+    told_besides,
     unpacked,
     warnings_of,
 )
 from onex_platform.ingest.cuts.sizing import OverloadError, gathered, sliced, watched
-from onex_platform.ingest.deduplication import recall
+from onex_platform.ingest.deduplication import published, recall
 from onex_platform.ingest.event_schema import PARKED_SCHEMA, buckets_of, by_bucket, to_table
 from onex_platform.ingest.numbering import enter_log
 from onex_platform.ingest.registration_pages import REGISTRATION_PAGES, EnumPageReason
@@ -69,17 +71,11 @@ _REPORT = pa.schema(
         pa.field("duplicates", pa.int64(), nullable=False),
         *staged_fields(staging.TABLES),
         pa.field("findings", pa.string()),
+        pa.field("echoes", pa.string()),
         # Bytes needed ÷ bytes allowed; above one the task wrote nothing.
         pa.field("load", pa.float64(), nullable=False),
     ]
 )
-# A cut is read from end to end: in the client's small steps, meant for a trickle, that takes longer
-# by a third. How many records come out of one fetch stays the client's affair: compressed, they may
-# be much larger than it.
-_LARGE_FETCHES = {
-    "kafka.max.partition.fetch.bytes": str(8 * 1024**2),
-    "kafka.receive.buffer.bytes": str(1024**2),
-}
 # Admitted at once: little enough to stay in the processor's cache, enough to share a call's cost.
 _ADMITTED_BYTES = 8 * 1024**2
 # Packed at once: compressed in larger pieces, events take less space and time.
@@ -115,26 +111,41 @@ class Ingested(NamedTuple):
 
 
 def ingest(
-    spark: SparkSession, job: IngestJob, cuts: CommittedCuts, inbox: list[LogEvent]
+    spark: SparkSession,
+    job: IngestJob,
+    cuts: CommittedCuts,
+    inbox: list[LogEvent],
+    at_hand: list[pa.RecordBatch] | None = None,
 ) -> Ingested:
-    """Take the cut into the log, unless it is too large for a task."""
+    """Take the cut into the log, unless it is too large for a task; without Spark if its records
+    are at hand."""
     small = job.cut.records + len(inbox) <= job.settings.pages.small_cut_events
     at_once = small and not job.whole
     try:
-        return _ingest(spark, job, cuts, inbox, tasks=1 if at_once else job.buckets)
+        tasks = 1 if at_once else job.buckets
+        return _ingest(spark, job, cuts, inbox, tasks=tasks, at_hand=at_hand)
     except staging.DuplicateAcrossTasksError:
         # One task sees every id, so it can tell which of two came first.
         return _ingest(spark, replace(job, batch_id=uuid4()), cuts, inbox, tasks=1)
 
 
 def _ingest(
-    spark: SparkSession, job: IngestJob, cuts: CommittedCuts, inbox: list[LogEvent], *, tasks: int
+    spark: SparkSession,
+    job: IngestJob,
+    cuts: CommittedCuts,
+    inbox: list[LogEvent],
+    *,
+    tasks: int,
+    at_hand: list[pa.RecordBatch] | None = None,
 ) -> Ingested:
     reports = []
     if job.cut.ranges or inbox:
         with effect("ingest.write_pages"):
-            written = _written_at_once if tasks == 1 else _written_by_bucket
-            reports = written(spark, job, inbox).collect()
+            if at_hand is not None:
+                reports = run_here(_single_writer(job, inbox), at_hand)
+            else:
+                written = _written_at_once if tasks == 1 else _written_by_bucket
+                reports = written(spark, job, inbox).collect()
     pages, staged = (
         reported_pages(REGISTRATION_PAGES, reports),
         staged_rows(reports, staging.TABLES),
@@ -143,16 +154,21 @@ def _ingest(
     if load > 1:
         _drop(job, cuts, pages)
         return Ingested(None, load)
+    findings = findings_of(report.findings for report in reports)
+    echoes = echoes_of(report.echoes for report in reports)
+    echoed = sum(run.end - run.start for run in echoes)
     account = CutAccount(
         archived=sum(page.metadata.event_count for page in pages),
         parked=staged["staged_parked"],
-        duplicates=sum(report.duplicates for report in reports),
+        duplicates=sum(report.duplicates for report in reports) + echoed,
+        echoes=echoed,
     )
-    findings = findings_of(report.findings for report in reports)
     facts, floor = [fact.event_id for fact in inbox], job.rules.ledger_floor
     try:
         with effect("ingest.commit_cut"):
-            cuts.commit(job.cut, job.batch_id, pages, account, facts, staged, floor, findings)
+            cuts.commit(
+                job.cut, job.batch_id, pages, account, facts, staged, floor, findings, echoes
+            )
     except staging.DuplicateAcrossTasksError:
         _drop(job, cuts, pages)
         raise
@@ -175,8 +191,8 @@ def _drop(job: IngestJob, cuts: CommittedCuts, pages: Iterable[StoredPage]) -> N
 
 def _written_at_once(spark: SparkSession, job: IngestJob, inbox: list[LogEvent]) -> DataFrame:
     """One task reads, admits, numbers and writes everything: less work than to hand it on."""
-    records = _records(spark, job).coalesce(1) if job.cut.ranges else _nothing(spark)
-    return records.mapInArrow(_single_writer(job, inbox), spark_type(_REPORT))
+    found = records_on_spark(spark, job.settings, job.cut) if job.cut.ranges else _nothing(spark)
+    return found.coalesce(1).mapInArrow(_single_writer(job, inbox), spark_type(_REPORT))
 
 
 def _nothing(spark: SparkSession) -> DataFrame:
@@ -188,7 +204,11 @@ def _written_by_bucket(spark: SparkSession, job: IngestJob, inbox: list[LogEvent
     """Tasks admit or park what they read; then each of others writes its buckets."""
     packs = []
     if job.cut.ranges:
-        packs.append(_records(spark, job).mapInArrow(_admitter(job), spark_type(PACK)))
+        packs.append(
+            records_on_spark(spark, job.settings, job.cut).mapInArrow(
+                _admitter(job), spark_type(PACK)
+            )
+        )
     if inbox:
         facts = pa.Table.from_batches(packs_of(_facts(inbox), job.buckets))
         packs.append(spark.createDataFrame(facts, spark_type(PACK)))
@@ -196,43 +216,6 @@ def _written_by_bucket(spark: SparkSession, job: IngestJob, inbox: list[LogEvent
     return together.repartition(job.buckets, "bucket").mapInArrow(
         _bucket_writer(job), spark_type(_REPORT)
     )
-
-
-def _records(spark: SparkSession, job: IngestJob) -> DataFrame:
-    """The cut's records, as Spark's Kafka source shows them."""
-    return spark.read.format("kafka").options(**_source_options(job)).load()
-
-
-def _source_options(job: IngestJob) -> dict[str, str]:
-    """Exact offset ranges; records that are gone by now fail the cut instead of shrinking it."""
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for place, span in job.cut.ranges.items():
-        starts.setdefault(place.topic, {})[str(place.partition)] = span.start
-        ends.setdefault(place.topic, {})[str(place.partition)] = span.end
-    options = kafka_options(job.settings.kafka) | _LARGE_FETCHES
-    return options | {
-        "assign": json.dumps({topic: sorted(map(int, spans)) for topic, spans in starts.items()}),
-        "startingOffsets": json.dumps(starts),
-        "endingOffsets": json.dumps(ends),
-        "includeHeaders": "true",
-        "failOnDataLoss": "true",
-        # As the clients do that planned the ranges: what a producer took back never happened.
-        "kafka.isolation.level": "read_committed",
-        # The ranges are there already. At the end of one the client would wait for more, half a
-        # second for every partition.
-        "kafka.fetch.max.wait.ms": "1",
-        # Partitions are assigned, so the group has no members; its name lets the next cut use this
-        # one's connections.
-        "kafka.group.id": _group_of(tuple(options.items())),
-    }
-
-
-@lru_cache(maxsize=16)
-def _group_of(options: tuple[tuple[str, str], ...]) -> str:
-    """The name under which Spark keeps connections that were opened with these options, and no
-    others: it refuses to use them with different ones."""
-    return f"onex-platform-ingest-{uuid4()}"
 
 
 def _admitter(job: IngestJob) -> ArrowTask:
@@ -261,16 +244,23 @@ def _reading(job: IngestJob, batch: pa.RecordBatch) -> tuple[float, int]:
 
 
 def _together(parts: Iterable[Admitted]) -> Admitted:
-    events, parked, findings = zip(*parts, strict=True)
+    events, parked, findings, echoes = zip(*parts, strict=True)
     return Admitted(
-        pa.concat_tables(events), pa.concat_tables(parked), sum(findings, start=Findings())
+        pa.concat_tables(events),
+        pa.concat_tables(parked),
+        sum(findings, start=Findings()),
+        list(chain.from_iterable(echoes)),
     )
 
 
 def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[Admitted]:
-    for some in gathered(_slices(batches), _ADMITTED_BYTES, lambda batch: batch.nbytes):
-        records = pa.Table.from_batches(some)
-        yield admit_records(records, job.topics, job.rules, job.read_at)
+    with open_database(job.settings) as database:
+        lookup = partial(published, database, job.domain)
+        for some in gathered(_slices(batches), _ADMITTED_BYTES, lambda batch: batch.nbytes):
+            records = pa.Table.from_batches(some)
+            records, echoes = without_echo(records, job.topics, job.rules, lookup)
+            admitted = admit_records(records, job.topics, job.rules, job.read_at)
+            yield admitted._replace(echoes=echoes)
 
 
 def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -318,10 +308,10 @@ def _reported(
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         reports += _write_task(job, task, admitted, one_page)
-    elif admitted.findings:
+    elif told_besides(admitted):
         reports.append(_nothing_written())
     if reports and load <= 1:
-        reports[-1]["findings"] = findings_text(admitted.findings)
+        reports[-1] |= told_besides(admitted)
     if reports:
         rows = [report | {"load": load} for report in reports]
         yield pa.RecordBatch.from_pylist(rows, _REPORT)
@@ -339,7 +329,7 @@ def _write_task(
         lift_statement_limit(cursor)
 
         def known_ids(ids: list[bytes]) -> set[bytes]:
-            known = recall(cursor, job.domain, [UUID(bytes=item) for item in ids]).known
+            known = recall(cursor, job.domain, [item.hex() for item in ids]).known
             return {item.bytes for item in known}
 
         events = enter_log(admitted.events, job.cut.closed_before, job.cut.instant, known_ids)

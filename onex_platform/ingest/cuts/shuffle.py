@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from onex_platform.domain.headers import EnumHeaderFinding
 from onex_platform.ingest.admission.admit import Admitted
+from onex_platform.ingest.admission.echo import EchoRun
 from onex_platform.ingest.admission.header_columns import Findings
 from onex_platform.ingest.event_schema import LOG_SCHEMA, PARKED_SCHEMA, buckets_of, by_bucket
 
@@ -24,6 +25,7 @@ PACK = pa.schema(
         pa.field("events", pa.binary()),
         pa.field("parked", pa.binary()),
         pa.field("findings", pa.string()),
+        pa.field("echoes", pa.string()),
         pa.field("size", pa.int64(), nullable=False),  # unpacked
         pa.field("load", pa.float64(), nullable=False),  # of the task that packed, if too much
     ]
@@ -42,9 +44,16 @@ def packs_of(admitted: Admitted, buckets: int) -> Iterator[pa.RecordBatch]:
     offsets = admitted.parked["offset"].to_numpy()
     for bucket, parked in by_bucket(admitted.parked, (offsets % buckets).astype(np.int32)):
         yield from _packed(bucket, "parked", parked)
-    if admitted.findings:
-        pack = {"bucket": 0, "findings": findings_text(admitted.findings), "size": 0, "load": 0.0}
-        yield pa.RecordBatch.from_pylist([pack], PACK)
+    if told := told_besides(admitted):
+        yield pa.RecordBatch.from_pylist([{"bucket": 0, **told, "size": 0, "load": 0.0}], PACK)
+
+
+def told_besides(admitted: Admitted) -> dict[str, str]:
+    """What is counted of records besides events and parked ones, as texts; nothing if there is
+    nothing."""
+    findings, echoes = admitted.findings, admitted.echoes
+    texts = {"findings": findings_text(findings), "echoes": echoes_text(echoes)}
+    return texts if findings or echoes else {}
 
 
 def findings_text(findings: Findings) -> str:
@@ -59,6 +68,16 @@ def findings_of(texts: Iterable[str | None]) -> Findings:
         for topic, finding, count in json.loads(text or "[]"):
             findings[topic, EnumHeaderFinding(finding)] += count
     return findings
+
+
+def echoes_text(echoes: Iterable[EchoRun]) -> str:
+    """Runs of echoes as text, from one process to another."""
+    return json.dumps(list(echoes))
+
+
+def echoes_of(texts: Iterable[str | None]) -> list[EchoRun]:
+    """All runs of echoes that came as texts."""
+    return [EchoRun(*run) for text in texts for run in json.loads(text or "[]")]
 
 
 def warnings_of(load: float, buckets: int) -> Iterator[pa.RecordBatch]:
@@ -93,8 +112,10 @@ def unpacked(packs: Iterable[pa.RecordBatch], most_bytes: float) -> tuple[Admitt
     """
     events, parked = [LOG_SCHEMA.empty_table()], [PARKED_SCHEMA.empty_table()]
     size, load, findings = 0, 0.0, Findings()
+    echoes: list[EchoRun] = []
     for batch in packs:
         findings += findings_of(batch.column("findings").to_pylist())
+        echoes += echoes_of(batch.column("echoes").to_pylist())
         size += pc.sum(batch.column("size")).as_py()
         load = max(load, size / most_bytes, pc.max(batch.column("load")).as_py())
         for column, tables in (("events", events), ("parked", parked)):
@@ -106,4 +127,4 @@ def unpacked(packs: Iterable[pa.RecordBatch], most_bytes: float) -> tuple[Admitt
                     for item in batch.column(column)
                     if item.is_valid
                 ]
-    return Admitted(pa.concat_tables(events), pa.concat_tables(parked), findings), load
+    return Admitted(pa.concat_tables(events), pa.concat_tables(parked), findings, echoes), load

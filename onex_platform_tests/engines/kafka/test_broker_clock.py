@@ -30,6 +30,21 @@ def test_the_clocks_differ_by_what_the_way_does_not_explain(appended: float, ahe
     assert clock.ahead_seconds == ahead
 
 
+def test_a_clock_is_behind_by_no_more_than_until_a_record_was_heard_of() -> None:
+    clock = BrokerClock()
+    assert clock.behind_at_most is None
+    clock.note(100.0, 100.25, 102.0)
+    assert clock.behind_at_most == 1.75
+    clock.note(200.0, 200.25, 200.5)
+    clock.note(300.0, 300.25, 310.0)  # a slow answer takes back nothing
+    assert clock.behind_at_most == 0.25
+    for _ in range(16):  # it was set back
+        clock.note(400.0, 399.0, 400.5)
+    assert clock.behind_at_most == 1.5
+    clock.note(500.0, 510.0, 500.5)
+    assert clock.behind_at_most == 0  # it is ahead
+
+
 @pytest.mark.servers
 @pytest.mark.parametrize("ours", [30, 0, -30])
 def test_records_that_the_broker_stamps_show_its_clock(

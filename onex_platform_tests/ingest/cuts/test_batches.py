@@ -17,8 +17,11 @@ from hypothesis import given, settings
 from onex_platform.domain.events import EnumEventKind, LogEvent
 from onex_platform.domain.intake import RawRecord
 from onex_platform.ingest.admission.admit import Admitted, admit_records
+from onex_platform.ingest.admission.echo import EchoRun
 from onex_platform.ingest.cuts import shuffle
 from onex_platform.ingest.cuts.shuffle import (
+    echoes_of,
+    echoes_text,
     findings_of,
     findings_text,
     packs_of,
@@ -80,13 +83,17 @@ def test_what_was_found_reaches_one_of_the_writers(records: list[RawRecord]) -> 
     admitted = admit_records(
         pa.Table.from_batches([as_kafka(records)]), STRICT_TOPICS, RULES, READ_AT
     )
+    admitted = admitted._replace(echoes=[EchoRun("facts", n, n, 2**40) for n in range(3)])
     packs = list(packs_of(admitted, BUCKETS))
-    found = [
-        unpacked([pack for pack in packs if pack["bucket"][0].as_py() == bucket], inf)[0].findings
+    parts = [
+        unpacked([pack for pack in packs if pack["bucket"][0].as_py() == bucket], inf)[0]
         for bucket in range(BUCKETS)
     ]
+    found = [part.findings for part in parts]
     assert sum(found, start=Counter()) == admitted.findings
     assert findings_of(map(findings_text, found)) == admitted.findings
+    assert [run for part in parts for run in part.echoes] == admitted.echoes
+    assert echoes_of(echoes_text(part.echoes) for part in parts) == admitted.echoes
 
 
 def test_ordinary_batches_stay_as_they_are() -> None:
