@@ -19,7 +19,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +28,7 @@ from random import Random
 from uuid import uuid4
 
 import click
+import pyarrow as pa
 
 from onex_platform import stack
 from onex_platform.base.settings import Settings, SparkSettings, load_settings
@@ -90,7 +91,7 @@ def main(pages: int, events: int, rounds: int) -> None:
                 lambda: list(pool.map(partial(_copy, folder), groups))
             )
             with open_session(settings, []) as spark:
-                spark.range(CORES).mapInArrow(lambda batches: batches, "id long").collect()
+                spark.range(0, CORES, 1, CORES).mapInArrow(_import, "id long").collect()
                 seconds["compaction"] = _seconds(lambda: compact(spark, archive, len(groups)))
             left = list(archive.index.query(PageQuery(DEFAULT_TENANT)))
     _show(pages, events, left, seconds)
@@ -125,6 +126,14 @@ def _copy(folder: Path, group: Sequence[Path]) -> None:
 
 def _nothing(_: int) -> None:
     time.sleep(0.1)
+
+
+def _import(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Let a worker of Spark have imported what the processes of the pool have at their start."""
+    import onex_platform.capture.compaction.compacting  # noqa: F401
+
+    time.sleep(0.1)
+    yield from batches
 
 
 def _pages(count: int, length: int) -> list[list[CapturedEvent]]:
@@ -170,8 +179,11 @@ def _show(pages: int, events: int, left: Sequence[PageEntry], seconds: dict[str,
     print(f"{pages} pages of {events} events became {len(left)} pages")
     for name, taken in seconds.items():
         print(f"{name:<22} {taken:8.1f} s {total / taken:10,.0f} events/s")
-    for name, bare in (("replay", "decoding"), ("compaction", "decoding and encoding")):
-        print(f"{name} / {bare}: {seconds[bare] / seconds[name]:.2f} (goal 0.5)")
+    for name, bare, goal in (
+        ("replay", "decoding", 0.5),
+        ("compaction", "decoding and encoding", 1.0),
+    ):
+        print(f"{name} / {bare}: {seconds[bare] / seconds[name]:.2f} (goal {goal})")
 
 
 if __name__ == "__main__":

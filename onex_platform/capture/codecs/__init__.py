@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.capture.captured_events import DecodedPage
+from onex_platform.capture.captured_events import DecodedPage, EventColumns, PageInfo
 from onex_platform.capture.codecs.compression import COMPRESSIONS, compression_of
 from onex_platform.capture.codecs.ndjson import NdjsonCodec
 from onex_platform.capture.codecs.parquet import MAGIC as PARQUET_MAGIC
 from onex_platform.capture.codecs.parquet import ParquetCodec
 from onex_platform.capture.codecs.protobuf import ProtobufCodec
+from onex_platform.capture.codecs.streamed import decoded
 from onex_platform.capture.slots import PageCodec
 
 FORMATS: dict[str, Callable[..., PageCodec]] = {
@@ -38,9 +39,14 @@ def page_codec(format: str, compression: str, *, include_metadata: bool = True) 
 
 def read_page(data: bytes) -> DecodedPage:
     """A page of any format, recognised by its bytes: keys may be named in any way."""
+    return decoded(*read_columns(data))
+
+
+def read_columns(data: bytes) -> tuple[PageInfo, EventColumns]:
+    """The same, for whoever needs no objects: they are half of what reading costs."""
     if data.startswith(PARQUET_MAGIC):
-        return ParquetCodec("none").decode(data)
+        return ParquetCodec("none").columns(data)
     compression = compression_of(data)
     plain = COMPRESSIONS[compression].unpack(data)
     text = plain.startswith(b"{")
-    return (NdjsonCodec if text else ProtobufCodec)(compression).decode_plain(plain)
+    return (NdjsonCodec if text else ProtobufCodec)(compression).columns(plain)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from onex_platform.capture.captured_events import CapturedEvent, DecodedPage, PageInfo
-from onex_platform.capture.codecs.streamed import StreamedCodec
+from onex_platform.capture.captured_events import CapturedEvent, EventColumns, PageInfo
+from onex_platform.capture.codecs.streamed import StreamedCodec, whole
 from onex_platform.capture.errors import PageFormatError
 from onex_platform.capture.flush.page_json import info_from_json, info_schema, info_to_json
 
@@ -70,7 +70,7 @@ class NdjsonCodec(StreamedCodec):
             ]
         )
 
-    def _decode_plain(self, plain: bytes) -> DecodedPage:
+    def columns(self, plain: bytes) -> tuple[PageInfo, EventColumns]:
         if not plain.endswith(b"\n"):
             raise PageFormatError("The page is damaged: its last line is cut short.")
         header, _, body = plain.partition(b"\n")
@@ -79,20 +79,17 @@ class NdjsonCodec(StreamedCodec):
             lines = _decode_lines(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise PageFormatError(f"The page is damaged or no NDJSON page: {error}.") from None
-        return DecodedPage(
+        common = info.writer_id
+        return whole(
             info,
-            tuple(
-                CapturedEvent(
-                    info.tenant,
-                    line.writer_id or info.writer_id,
-                    line.sequence,
-                    line.event_id,
-                    line.timestamp,
-                    line.payload,
-                    line.attributes,
-                    line.producer_id,
-                    line.producer_sequence,
-                )
-                for line in lines
+            EventColumns(
+                [line.writer_id or common for line in lines],
+                [line.sequence for line in lines],
+                [line.event_id for line in lines],
+                [line.timestamp for line in lines],
+                [line.payload for line in lines],
+                [line.attributes for line in lines],
+                [line.producer_id for line in lines],
+                [line.producer_sequence for line in lines],
             ),
         )

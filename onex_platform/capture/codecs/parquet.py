@@ -11,8 +11,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from onex_platform.capture.captured_events import CapturedEvent, DecodedPage, EncodedPage, PageInfo
-from onex_platform.capture.codecs.streamed import whole
+from onex_platform.capture.captured_events import (
+    CapturedEvent,
+    DecodedPage,
+    EncodedPage,
+    EventColumns,
+    PageInfo,
+)
+from onex_platform.capture.codecs.streamed import decoded, whole
 from onex_platform.capture.errors import PageFormatError
 from onex_platform.capture.flush.page_json import info_from_json, info_to_json
 
@@ -63,7 +69,13 @@ class ParquetCodec:
         self._include_metadata = include_metadata
 
     def encode(self, info: PageInfo, events: Sequence[CapturedEvent]) -> EncodedPage:
-        table = self._table(events)
+        columns = EventColumns.of(events)
+        if not self._include_metadata:
+            columns = columns._replace(attributes=[{} for _ in events])
+        return self.encode_table(info, event_table(columns))
+
+    def encode_table(self, info: PageInfo, table: pa.Table) -> EncodedPage:
+        """A page of events that are columns of Arrow already."""
         info = replace(
             info, format=self.format, compression=self.compression, page_size_bytes=table.nbytes
         )
@@ -80,65 +92,33 @@ class ParquetCodec:
         return EncodedPage(info, buffer.getvalue())
 
     def decode(self, data: bytes) -> DecodedPage:
+        return decoded(*self.columns(data))
+
+    def columns(self, data: bytes) -> tuple[PageInfo, EventColumns]:
+        """What a page says."""
         try:
             with pq.ParquetFile(pa.BufferReader(data)) as file:
                 header = (file.metadata.metadata or {}).get(METADATA_KEY, b"{}")
                 info = info_from_json(msgspec.json.decode(header))
-                columns = [_values(column) for column in file.read(SCHEMA.names).columns]
+                columns = EventColumns(*map(_values, file.read(SCHEMA.names).columns))
         except (pa.ArrowException, OSError, KeyError, msgspec.DecodeError) as error:
             raise PageFormatError(f"The page is damaged or no Parquet page: {error}.") from None
-        return whole(
-            DecodedPage(
-                info,
-                tuple(
-                    CapturedEvent(
-                        info.tenant,
-                        writer_id,
-                        sequence,
-                        event_id,
-                        timestamp,
-                        payload,
-                        dict(attributes),
-                        producer_id,
-                        producer_sequence,
-                    )
-                    for (
-                        writer_id,
-                        sequence,
-                        event_id,
-                        timestamp,
-                        payload,
-                        attributes,
-                        producer_id,
-                        producer_sequence,
-                    ) in zip(*columns, strict=True)
-                ),
-            )
-        )
-
-    def _table(self, events: Sequence[CapturedEvent]) -> pa.Table:
-        columns = [
-            [event.writer_id for event in events],
-            [event.sequence for event in events],
-            [event.event_id for event in events],
-            [event.timestamp_us for event in events],
-            [event.payload for event in events],
-            [
-                sorted(event.attributes.items()) if self._include_metadata else []
-                for event in events
-            ],
-            [event.producer_id for event in events],
-            [event.producer_sequence for event in events],
-        ]
-        arrays = [
-            pa.array(column, type=field.type) for column, field in zip(columns, SCHEMA, strict=True)
-        ]
-        return pa.Table.from_arrays(arrays, schema=SCHEMA)
+        return whole(info, columns._replace(attributes=list(map(dict, columns.attributes))))
 
 
-def _values(column: pa.ChunkedArray) -> list[object]:
+def event_table(columns: EventColumns) -> pa.Table:
+    """Events as columns of Arrow; attributes are sorted, so that equal ones are the same bytes."""
+    values: list[list[Any]] = list(columns)
+    values[SCHEMA.get_field_index("attributes")] = [
+        sorted(some.items()) for some in columns.attributes
+    ]
+    arrays = [pa.array(some, type=field.type) for some, field in zip(values, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
     """Python's own values; times stay numbers."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
-    values: list[object] = column.to_pylist()
+    values: list[Any] = column.to_pylist()
     return values

@@ -9,8 +9,13 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from onex_platform.capture.api.messages import page_messages
-from onex_platform.capture.captured_events import CapturedEvent, DecodedPage, PageInfo, WriterRange
-from onex_platform.capture.codecs.streamed import StreamedCodec
+from onex_platform.capture.captured_events import (
+    CapturedEvent,
+    EventColumns,
+    PageInfo,
+    WriterRange,
+)
+from onex_platform.capture.codecs.streamed import StreamedCodec, whole
 from onex_platform.capture.errors import PageFormatError
 from onex_platform.capture.flush.page_json import require_readable
 
@@ -73,27 +78,24 @@ class ProtobufCodec(StreamedCodec):
         )
         return bytes(page.SerializeToString(deterministic=True))
 
-    def _decode_plain(self, plain: bytes) -> DecodedPage:
+    def columns(self, plain: bytes) -> tuple[PageInfo, EventColumns]:
         try:
             page = page_messages().EventPage.FromString(plain)
         except DecodeError as error:
             raise PageFormatError(f"The page is damaged or no protobuf page: {error}.") from None
-        info = self._info_of(page.metadata)
-        return DecodedPage(
+        info, events = self._info_of(page.metadata), list(page.events)
+        common = info.writer_id
+        return whole(
             info,
-            tuple(
-                CapturedEvent(
-                    info.tenant,
-                    event.writer_id or info.writer_id,
-                    event.sequence,
-                    event.event_id,
-                    event.timestamp,
-                    event.payload,
-                    dict(event.attributes),
-                    event.producer_id,
-                    event.producer_sequence,
-                )
-                for event in page.events
+            EventColumns(
+                [event.writer_id or common for event in events],
+                [event.sequence for event in events],
+                [event.event_id for event in events],
+                [event.timestamp for event in events],
+                [event.payload for event in events],
+                [dict(event.attributes) for event in events],
+                [event.producer_id for event in events],
+                [event.producer_sequence for event in events],
             ),
         )
 

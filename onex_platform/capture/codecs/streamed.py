@@ -6,7 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onex_platform.capture.captured_events import CapturedEvent, DecodedPage, EncodedPage, PageInfo
+from onex_platform.capture.captured_events import (
+    CapturedEvent,
+    DecodedPage,
+    EncodedPage,
+    EventColumns,
+    PageInfo,
+)
 from onex_platform.capture.codecs.compression import COMPRESSIONS
 from onex_platform.capture.errors import PageFormatError
 
@@ -35,11 +41,7 @@ class StreamedCodec(ABC):
         return EncodedPage(info, packed)
 
     def decode(self, data: bytes) -> DecodedPage:
-        return self.decode_plain(COMPRESSIONS[self.compression].unpack(data))
-
-    def decode_plain(self, plain: bytes) -> DecodedPage:
-        """A page that is unpacked already."""
-        return whole(self._decode_plain(plain))
+        return decoded(*self.columns(COMPRESSIONS[self.compression].unpack(data)))
 
     def _attributes(self, event: CapturedEvent) -> Mapping[str, str]:
         return event.attributes if self._include_metadata else {}
@@ -51,14 +53,21 @@ class StreamedCodec(ABC):
     def _encode_events(self, info: PageInfo, events: Sequence[CapturedEvent]) -> bytes: ...
 
     @abstractmethod
-    def _decode_plain(self, plain: bytes) -> DecodedPage: ...
+    def columns(self, plain: bytes) -> tuple[PageInfo, EventColumns]:
+        """What a page says that is unpacked already."""
 
 
-def whole(page: DecodedPage) -> DecodedPage:
+def whole(info: PageInfo, columns: EventColumns) -> tuple[PageInfo, EventColumns]:
     """The page, if it has as many events as its header says."""
-    if len(page.events) != page.info.event_count:
+    events = len(columns.sequences)
+    if events != info.event_count:
         raise PageFormatError(
-            f"The page {page.info.page_id} is damaged: it holds {len(page.events)} events"
-            f" instead of {page.info.event_count}."
+            f"The page {info.page_id} is damaged: it holds {events} events"
+            f" instead of {info.event_count}."
         )
-    return page
+    return info, columns
+
+
+def decoded(info: PageInfo, columns: EventColumns) -> DecodedPage:
+    """The page, its events as objects."""
+    return DecodedPage(info, columns.events(info.tenant))

@@ -9,20 +9,27 @@ time. A crash after it leaves old pages, which the sweep removes in time.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from uuid import UUID, uuid5
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from onex_platform.base.errors import OnexError
 from onex_platform.base.faults import effect
 from onex_platform.capture.captured_events import (
-    CapturedEvent,
     CutReason,
     EncodedPage,
+    EventColumns,
     PageEntry,
     PageInfo,
-    ranges_of,
+    ranges_in,
 )
-from onex_platform.capture.codecs import MERGED_FORMAT, page_codec, read_page
+from onex_platform.capture.codecs import MERGED_FORMAT, read_page
+from onex_platform.capture.codecs.parquet import ParquetCodec, event_table
 from onex_platform.capture.compaction.merge_groups import MergeGroup
 from onex_platform.capture.errors import ObjectExistsError
 from onex_platform.capture.flush.keys import KeyTemplate
@@ -32,6 +39,7 @@ from onex_platform.capture.slots import ObjectStorage, PageIndex, PageQuery
 from onex_platform.log.page_format import checksum_of
 
 _IDS = UUID("5b1f0a4e-3c1d-5d2b-9d0e-6a8f3f0c7b11")
+_IDENTITY = ("writer_id", "sequence", "event_id")
 
 
 class UnequalEventsError(OnexError):
@@ -54,15 +62,17 @@ def merge_group(
     return [entry]
 
 
-def merged_page(pages: Sequence[PageEntry], events: Sequence[CapturedEvent]) -> EncodedPage:
+def merged_page(pages: Sequence[PageEntry], events: pa.Table) -> EncodedPage:
     """A page of these events, which are sorted by writer and sequence, instead of those pages."""
+    times = events["timestamp"].cast(pa.int64())
+    places = (column.to_pylist() for column in (events["writer_id"], events["sequence"], times))
     infos = [page.info for page in pages]
     ids = sorted(info.page_id for info in infos)
     common = set.intersection(*(set(info.tags.items()) for info in infos))
     info = PageInfo(
         page_id=uuid5(_IDS, "\n".join(ids)).hex,
         tenant=infos[0].tenant,
-        writers=ranges_of(events),
+        writers=ranges_in(zip(*places, strict=True)),
         page_sequence=max(info.page_sequence for info in infos),
         start_time_us=min(info.start_time_us for info in infos),
         end_time_us=max(info.end_time_us for info in infos),
@@ -73,7 +83,7 @@ def merged_page(pages: Sequence[PageEntry], events: Sequence[CapturedEvent]) -> 
         tags=dict(common),
         replaces=tuple(ids),
     )
-    return page_codec(*MERGED_FORMAT).encode(info, events)
+    return ParquetCodec(MERGED_FORMAT[1]).encode_table(info, events)
 
 
 def _are_found(index: PageIndex, pages: Sequence[PageEntry]) -> bool:
@@ -87,19 +97,41 @@ def _are_found(index: PageIndex, pages: Sequence[PageEntry]) -> bool:
     return found.issuperset(info.page_id for info in infos)
 
 
-def _events(storage: ObjectStorage, pages: Sequence[PageEntry]) -> list[CapturedEvent]:
+def _events(storage: ObjectStorage, pages: Sequence[PageEntry]) -> pa.Table:
     """What the pages hold, each event once, sorted by writer and sequence."""
-    events: dict[tuple[str, int, str], CapturedEvent] = {}
+    together = EventColumns.of(())
+    ends = []
     for page in pages:
-        for event in read_entry(storage, page):
-            identity = (event.writer_id, event.sequence, event.event_id)
-            if events.setdefault(identity, event) != event:
-                raise UnequalEventsError(
-                    f"Event {event.event_id!r} of writer {event.writer_id!r}, sequence"
-                    f" {event.sequence}, has other bytes in {page.key} than in another page.",
-                    hint="Nothing was replaced; compare the pages with `onex pages replay`.",
-                )
-    return [events[identity] for identity in sorted(events)]
+        together.extend(read_entry(storage, page))
+        ends.append(len(together.sequences))
+    events = event_table(together)
+    order = pc.sort_indices(events, sort_keys=[(name, "ascending") for name in _IDENTITY])
+    events = events.take(order)
+    repeated = _repeated(events)
+    if not len(repeated):
+        return events
+    for row in repeated.tolist():
+        if not events.slice(row, 1).equals(events.slice(row - 1, 1)):
+            raise _contradiction(events, row, pages[bisect_right(ends, order[row].as_py())])
+    return events.take(pa.array(np.setdiff1d(np.arange(len(events)), repeated)))
+
+
+def _repeated(events: pa.Table) -> NDArray[np.int64]:
+    """Where events, sorted by identity, have that of the one before."""
+    same = np.ones(max(0, len(events) - 1), dtype=bool)
+    for name in _IDENTITY:
+        column = events[name].combine_chunks()
+        same &= np.asarray(pc.equal(column[1:], column[:-1]))
+    return np.flatnonzero(same) + 1
+
+
+def _contradiction(events: pa.Table, row: int, page: PageEntry) -> UnequalEventsError:
+    writer, sequence, event_id = (events[name][row].as_py() for name in _IDENTITY)
+    return UnequalEventsError(
+        f"Event {event_id!r} of writer {writer!r}, sequence {sequence}, has other bytes in"
+        f" {page.key} than in another page.",
+        hint="Nothing was replaced; compare the pages with `onex pages replay`.",
+    )
 
 
 def _require_equal(group: MergeGroup, merged: PageInfo) -> None:
@@ -123,10 +155,10 @@ def _sequences(infos: Iterable[PageInfo]) -> dict[str, list[tuple[int, int]]]:
 def _stored(storage: ObjectStorage, entry: PageEntry, page: EncodedPage) -> PageEntry:
     """The page, or the one that an earlier attempt stored: another release of the library may
     encode the same events otherwise."""
-    codec = page_codec(*MERGED_FORMAT)
+    kind = ParquetCodec.content_type
     attributes = info_to_attributes(entry.info, entry.checksum)
     try:
-        storage.put(entry.key, page.data, content_type=codec.content_type, attributes=attributes)
+        storage.put(entry.key, page.data, content_type=kind, attributes=attributes)
         return entry
     except ObjectExistsError:
         data = storage.get(entry.key)

@@ -30,7 +30,8 @@ _INSERT_WRITER = """
         first_time_us, last_time_us, events)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
     ON CONFLICT DO NOTHING"""
-_INSERT_REPLACED = "INSERT INTO capture_replaced_pages (page_id) VALUES (%s) ON CONFLICT DO NOTHING"
+_INSERT_REPLACED = """
+    INSERT INTO capture_replaced_pages (page_id) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING"""
 _FIND = f"""
     SELECT p.page_id FROM capture_pages p
     WHERE p.tenant = %(tenant)s AND NOT {_REPLACED} AND {_LIVES}
@@ -70,7 +71,7 @@ class PostgresIndex:
                 _INSERT_WRITER, [row for one in entries for row in _writer_rows(one)]
             )
             gone = {page_id for entry in entries for page_id in entry.info.replaces}
-            cursor.executemany(_INSERT_REPLACED, [(page_id,) for page_id in sorted(gone)])
+            cursor.execute(_INSERT_REPLACED, (sorted(gone),))
 
     def replace(self, entry: PageEntry) -> None:
         self.publish([entry])

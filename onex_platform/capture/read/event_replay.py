@@ -19,8 +19,13 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from onex_platform.base.errors import ConfigurationError, OnexError
-from onex_platform.capture.captured_events import CapturedEvent, PageEntry, WriterRange
-from onex_platform.capture.codecs import read_page
+from onex_platform.capture.captured_events import (
+    CapturedEvent,
+    EventColumns,
+    PageEntry,
+    WriterRange,
+)
+from onex_platform.capture.codecs import read_columns
 from onex_platform.capture.errors import ObjectMissingError
 from onex_platform.capture.read.page_selection import Selection, in_reading_order
 from onex_platform.capture.slots import ObjectStorage, PageIndex
@@ -234,7 +239,7 @@ def _wanted(
     storage: ObjectStorage, page: PageEntry, selection: Selection, done: Done
 ) -> Sequence[CapturedEvent]:
     """A page's events; they are looked at one by one only if not all of them are wanted."""
-    events = read_entry(storage, page)
+    events = read_entry(storage, page).events(page.info.tenant)
     if selection.takes_all_of(page.info) and not any(map(done.touches, page.info.writers)):
         return events
     return [
@@ -244,7 +249,7 @@ def _wanted(
     ]
 
 
-def read_entry(storage: ObjectStorage, entry: PageEntry) -> tuple[CapturedEvent, ...]:
+def read_entry(storage: ObjectStorage, entry: PageEntry) -> EventColumns:
     """A page's events; raises if its bytes are not those that were written."""
     data = storage.get(entry.key)
     if checksum_of(data) != entry.checksum:
@@ -252,7 +257,7 @@ def read_entry(storage: ObjectStorage, entry: PageEntry) -> tuple[CapturedEvent,
             f"{entry.key} is damaged: its checksum is not {entry.checksum}.",
             hint="`onex pages verify` lists every page that is missing or damaged.",
         )
-    return read_page(data).events
+    return read_columns(data)[1]
 
 
 def _batches(events: Sequence[CapturedEvent], pace: _Pace) -> Iterator[Sequence[CapturedEvent]]:

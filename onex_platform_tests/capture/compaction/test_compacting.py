@@ -15,7 +15,8 @@ from onex_platform.base import faults
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
 from onex_platform.capture.captured_archive import ArchiveAddress, CapturedArchive
-from onex_platform.capture.captured_events import PageEntry
+from onex_platform.capture.captured_events import EventColumns, PageEntry
+from onex_platform.capture.codecs.parquet import event_table
 from onex_platform.capture.compaction.compacting import compact, plan, sweep
 from onex_platform.capture.compaction.merge_groups import MergeGroup
 from onex_platform.capture.compaction.page_merging import (
@@ -192,9 +193,8 @@ def test_rivals_with_different_groups_do_no_harm(plain: CapturedArchive) -> None
     pages = [events_of("a", [number], tenant=DEFAULT_TENANT) for number in (1, 2, 3)]
     entries = store_pages(plain.storage, plain.index, pages)
     for some in (entries[:2], entries[1:]):
-        page = merged_page(
-            some, [one for number in pages for one in number][entries.index(some[0]) :][:2]
-        )
+        events = [one for number in pages for one in number][entries.index(some[0]) :][:2]
+        page = merged_page(some, event_table(EventColumns.of(events)))
         entry = entry_of(page)
         plain.storage.put(entry.key, page.data, content_type="x/y", attributes={})
         plain.index.replace(entry)

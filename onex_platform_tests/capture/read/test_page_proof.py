@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from onex_platform.capture.captured_archive import CapturedArchive
-from onex_platform.capture.captured_events import PageEntry
+from onex_platform.capture.captured_events import EventColumns, PageEntry
+from onex_platform.capture.codecs.parquet import event_table
 from onex_platform.capture.compaction.page_merging import merged_page
 from onex_platform.capture.flush.dead_letters import DeadLetters
 from onex_platform.capture.flush.keys import DEFAULT_TENANT
@@ -101,7 +102,8 @@ def test_a_page_that_leaves_out_sequences_that_it_claims_is_a_fault(
 ) -> None:
     pages = [events_of("a", [n], tenant=DEFAULT_TENANT) for n in (1, 3)]
     entries = store_pages(archive.storage, archive.index, pages)
-    page = merged_page(entries, [event for one in pages for event in one])
+    events = EventColumns.of(event for one in pages for event in one)
+    page = merged_page(entries, event_table(events))
     entry = entry_of(page)
     archive.storage.put(entry.key, page.data, content_type="x/y", attributes={})
     archive.index.replace(entry)
