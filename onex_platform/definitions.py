@@ -21,6 +21,8 @@ from onex_platform.context import PlatformContext, open_platform
 from onex_platform.deadlines import defs as deadlines
 from onex_platform.engines import defs as engines
 from onex_platform.governance import defs as governance
+from onex_platform.health import defs as health
+from onex_platform.health.canaries import defs as canaries
 from onex_platform.ingest import defs as pages
 from onex_platform.migration.present import catalogue_now
 from onex_platform.migration.publication import published
@@ -53,7 +55,7 @@ def build_definitions(
         "presence": engines.presence,
         "spark": engines.spark_resource(stack.spark_jars),
         "platform": _platform_resource(catalogue),
-        "published": _published_resource,
+        "published": _published_resource(governed),
         "log": pages.log,
         "archive": pages.archive,
     }
@@ -65,12 +67,14 @@ def build_definitions(
         ),
         topics.build_definitions(catalogue),
         governance.build_definitions(governed, catalogue_now),
-        pages.build_definitions(settings, catalogue),
+        pages.build_definitions(settings, catalogue, governed),
         capture.build_definitions(settings),
         projections.build_definitions(settings),
         deadlines.build_definitions(),
         snapshots.build_definitions(),
         pipeline.build_definitions(settings),
+        health.build_definitions(),
+        canaries.build_definitions(governed),
     )
 
 
@@ -86,11 +90,13 @@ def _platform_resource(catalogue: Catalogue) -> dg.ResourceDefinition:
     return platform
 
 
-@dg.resource(required_resource_keys={"platform"})
-def _published_resource(context: dg.InitResourceContext) -> Published:
-    """The topics to publish to, as far as they have moved by then."""
-    platform: PlatformContext = context.resources.platform
-    return partial(published, platform.database, platform.catalogue)
+def _published_resource(catalogue: Catalogue) -> dg.ResourceDefinition:
+    @dg.resource(required_resource_keys={"platform"})
+    def publication(context: dg.InitResourceContext) -> Published:
+        """The topics to publish to, as far as they have moved by then."""
+        return partial(published, context.resources.platform.database, catalogue)
+
+    return publication
 
 
 @dg.definitions

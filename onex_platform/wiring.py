@@ -29,6 +29,7 @@ from onex_platform.engines.postgres.leases import (
 
 EVENT_PAGES = dg.AssetKey("event_pages")
 DEAD_LETTERS = dg.AssetKey("dead_letters")
+SERVICE_HEALTH = dg.AssetKey("service_health")
 REGISTRATION_PROJECTIONS = dg.AssetKey("registration_projections")
 REGISTRATION_HISTORY = dg.AssetKey("registration_history")
 REGISTRATION_SNAPSHOTS = dg.AssetKey("registration_snapshots")

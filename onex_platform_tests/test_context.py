@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
+from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import Settings
 from onex_platform.checks import Verdict
 from onex_platform.context import open_platform
 from onex_platform.definitions import build_definitions
+from onex_platform.domain.identity import CANARY_TENANT
 from onex_platform.engines.postgres.database import Cursor
 from onex_platform.engines.postgres.leases import LeaseLostError
 from onex_platform.ingest.archive import PageArchive, registration_log
@@ -30,6 +32,15 @@ def refuse(cursor: Cursor) -> None:
 def note(cursor: Cursor, domain: str) -> None:
     cursor.execute("UPDATE logs SET buckets = buckets WHERE domain = %s", [domain])
     assert cursor.rowcount == 1
+
+
+def test_the_canarys_tenant_is_nobody_elses() -> None:
+    settings = Settings(tenant=CANARY_TENANT)
+    with (
+        pytest.raises(ConfigurationError, match="ONEX_TENANT=onex-canary is reserved"),
+        open_platform(settings, load_catalogue()),
+    ):
+        pass
 
 
 def test_a_fence_holds_for_the_platform_and_what_is_opened_on_it(archive: PageArchive) -> None:

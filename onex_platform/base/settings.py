@@ -39,12 +39,15 @@ from onex_platform.base.server_settings import (
     reveal,
 )
 from onex_platform.base.settings_rules import disagreements
+from onex_platform.base.watch_settings import CanarySettings, HealthSettings, LogSettings
 
 __all__ = [
     "BreakerSettings",
+    "CanarySettings",
     "CaptureSettings",
     "DeadlinesSettings",
     "Environment",
+    "HealthSettings",
     "KafkaSettings",
     "LogSettings",
     "PagesSettings",
@@ -106,10 +109,16 @@ class PagesSettings(Group):
     )
     settle_seconds: Seconds = Field(
         0.5,
-        description="delay of a cut behind now, so that no older record is in flight",
+        description="longest delay of a cut behind now; shorter as far as the broker's clock is "
+        "known",
     )
     cut_events: int = Field(
         2_000_000, ge=1, description="maximum records per cut; a larger backlog takes several cuts"
+    )
+    driver_cut_events: int = Field(
+        5_000,
+        ge=0,
+        description="maximum events of a cut or batch that the run itself handles, without Spark",
     )
     small_cut_events: int = Field(
         50_000, ge=0, description="maximum events of a cut that is written as one page"
@@ -141,6 +150,11 @@ class PagesSettings(Group):
         description="alert when an unarchived record is older than this share of the retention",
     )
 
+    @property
+    def events_at_hand(self) -> int:
+        """How many events the run itself handles: never more than are one page."""
+        return min(self.driver_cut_events, self.small_cut_events)
+
     @model_validator(mode="after")
     def _targets_exceed_thresholds(self) -> Self:
         if self.compact_to_bytes <= self.compact_below_bytes:
@@ -171,7 +185,9 @@ class PipelineSettings(Group):
     linger_seconds: Seconds = Field(
         45, description="time a run that has caught up waits for more records"
     )
-    poll_seconds: Seconds = Field(0.5, description="interval between polls while a run waits")
+    poll_seconds: Seconds = Field(
+        0.5, description="interval between polls while a run waits; a record wakes it before"
+    )
     fold_events: int = Field(
         2_000_000,
         ge=1,
@@ -283,11 +299,6 @@ class CaptureSettings(Group):
     )
 
 
-class LogSettings(Group):
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    style: Literal["console", "json"] = "console"
-
-
 class Settings(BaseSettings):
     """All settings; frozen, so that a value can't change behind somebody's back."""
 
@@ -320,6 +331,8 @@ class Settings(BaseSettings):
     snapshots: SnapshotsSettings = SnapshotsSettings()
     records: RecordsSettings = RecordsSettings()
     capture: CaptureSettings = CaptureSettings()
+    health: HealthSettings = HealthSettings()
+    canary: CanarySettings = CanarySettings()
     log: LogSettings = LogSettings()
     stack: StackSettings = Field(default_factory=StackSettings)
 

@@ -57,6 +57,11 @@ _ORDERS = (
         "pipeline.linger_seconds",
         "a run would be over before it has lingered",
     ),
+    _Order(
+        "health.lease_silence_seconds",
+        "health.lease_beat_seconds",
+        "whoever holds a lease would be missed between two signs of life",
+    ),
 )
 
 

@@ -138,7 +138,8 @@ def run_pipeline(settings: Settings) -> RegistryReport:
         )
         _say("Folding the whole log again, and reading the snapshot topic, to compare")
         reader = ProjectionReaderRegistration(archive.database)
-        topic = ModelSnapshotTopicConfig.default(archive.platform.catalogue, settings.environment)
+        catalogue = catalogue_now(settings, archive.platform.catalogue)
+        topic = ModelSnapshotTopicConfig.default(catalogue, settings.environment)
         return RegistryReport(
             account=account,
             lives=lives,

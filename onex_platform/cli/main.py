@@ -12,6 +12,14 @@ from onex_platform import __version__
 
 # noun -> (module, one line for --help); the module is imported only when its noun is used.
 COMMANDS = {
+    "alerts": (
+        "onex_platform.cli.flow_commands.alerts",
+        "See and silence alerts on the service's numbers.",
+    ),
+    "canaries": (
+        "onex_platform.cli.flow_commands.canaries",
+        "Let the platform's own node and samples go through.",
+    ),
     "db": ("onex_platform.cli.db", "Apply and inspect the database migrations."),
     "deadlines": ("onex_platform.cli.deadlines", "Declare timeouts; read and override holds."),
     "delivery": (

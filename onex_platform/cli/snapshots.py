@@ -14,6 +14,7 @@ from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.settings import load_settings
 from onex_platform.base.telemetry import shortened
 from onex_platform.cli.options import tenant_option
+from onex_platform.migration.present import catalogue_now
 from onex_platform.projections.rebuild.scopes import entity_of
 from onex_platform.snapshots import checks
 from onex_platform.snapshots.audit.sweep import Sweep, look, queue_entities, sweep
@@ -70,7 +71,8 @@ def status_command(contents: bool, as_json: bool) -> None:
     """Say what waits, and whether the topic says what the rows say; exit code 1 if it does not."""
     with _relay() as relay:
         waiting, found = relay.waiting(), look(relay, contents=contents)
-    numbers = {"topic": relay.writer.config.topic, "waiting rows": waiting.rows}
+        topics = ", ".join(relay.writer.topics())
+    numbers = {"topic": topics, "waiting rows": waiting.rows}
     numbers |= {"waiting events": waiting.events}
     _show(numbers | checks.compared_numbers(found), as_json)
     _show_faults(Sweep(found), as_json)
@@ -83,9 +85,8 @@ def status_command(contents: bool, as_json: bool) -> None:
 def show_command(node: str, tenant: str | None) -> None:
     """Show what the topic says of a NODE, as JSON; exit code 1 if it says nothing."""
     with _relay() as relay:
-        publisher = SnapshotPublisherRegistration(
-            relay.settings, relay.database, relay.catalogue, relay.writer.config
-        )
+        catalogue = catalogue_now(relay.settings, relay.catalogue)
+        publisher = SnapshotPublisherRegistration(relay.settings, relay.database, catalogue)
         found = publisher.get_latest_snapshot(entity_of(relay.settings, node, tenant))
     if found is None:
         click.echo(f"The topic has no snapshot of {node}.", err=True)
@@ -138,7 +139,7 @@ def sweep_command(dry_run: bool, raise_versions: bool, contents: bool, as_json: 
 def topic_command(dry_run: bool) -> None:
     """Create the snapshot topic, or alter what differs from contract and SNAPSHOT_ variables."""
     settings = attach(load_settings(), services=["kafka"])
-    catalogue = load_catalogue()
+    catalogue = catalogue_now(settings, load_catalogue())
     config = ModelSnapshotTopicConfig.default(catalogue, settings.environment)
     changes = ensure_topic(settings, catalogue, config, dry_run=dry_run)
     click.echo(f"{'would be ' if dry_run else ''}{changes}  {config.topic}")
@@ -154,8 +155,8 @@ def rebuild_command(yes: bool) -> None:
     """
     with _relay() as relay:
         if not yes:
-            topic = relay.writer.config.topic
-            click.confirm(f"Publish every node to {topic}?", abort=True, err=True)
+            topics = ", ".join(relay.writer.topics())
+            click.confirm(f"Publish every node to {topics}?", abort=True, err=True)
         published = rebuild_topic(relay.settings, relay.writer, _say_progress)
     click.echo(f"{published.acknowledged} records published.")
     sys.exit(1 if _name_too_large(published.too_large) else 0)

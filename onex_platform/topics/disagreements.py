@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from onex_platform.topics.contract import TopicContract
-from onex_platform.topics.grammar import OnexName, collisions
+from onex_platform.topics.grammar import OnexName, SnapshotName, collisions
 
 # Where a legacy topic and its canonical twin must not differ: their events fold alike.
 _SHARED_BY_TWINS = (
@@ -41,8 +42,13 @@ def disagreements(contracts: Sequence[TopicContract]) -> Iterator[Disagreement]:
 def _repeated(contracts: Sequence[TopicContract]) -> Iterator[Disagreement]:
     hint = "Remove the contract that is wrong."
     names = Counter(contract.topic for contract in contracts)
-    domains = Counter(contract.snapshot_of for contract in contracts)
-    del domains[None]
+    # Versions of one topic hold the same entities, one after the other.
+    subjects = {
+        (contract.snapshot_of, replace(contract.name, version=1))
+        for contract in contracts
+        if contract.snapshot_of is not None and isinstance(contract.name, SnapshotName)
+    }
+    domains: Counter[str | None] = Counter(domain for domain, _ in subjects)
     for topic, count in names.items():
         if count > 1:
             sentence = f"Topic {topic!r} has {count} contracts; one topic has one"

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from onex_platform.base.errors import ConfigurationError
 from onex_platform.base.paths import project_folder
+from onex_platform.domain.identity import CANARY_TENANT
 from onex_platform.topics.documents import read_document
 from onex_platform.topics.fields import Duration, Part, explain
 from onex_platform.topics.grammar import (
@@ -219,6 +220,8 @@ class Policy(Part):
         homes = [name for name, tenant in self.tenants.items() if tenant.home]
         if len(homes) != 1:
             yield "tenants", f"home tenants are {homes}; exactly one is needed"
+        if CANARY_TENANT in self.tenants:
+            yield "tenants", f"{CANARY_TENANT!r} is reserved for the platform's canary"
         for tenant in self.tenants.keys() & NOT_FOR_TENANTS:
             yield "tenants", f"{tenant!r} is an environment or a dialect's first word"
         for name, context in self.contexts.items():

@@ -120,15 +120,20 @@ def send_soon(settings: Settings, records: Iterable[KafkaRecord]) -> int:
 
 
 def impatient_producer(settings: Settings) -> AbstractContextManager[KafkaProducer]:
-    """A producer to which a broker that does not answer costs a few seconds, whatever others
-    grant it."""
+    """A producer to which a broker that does not answer costs a few seconds."""
+    return open_producer(impatient(settings))
+
+
+def impatient(settings: Settings) -> Settings:
+    """Settings by which a broker that does not answer costs a few seconds, whatever others grant
+    it."""
     kafka = settings.kafka
     limits = {
         "connect_timeout_seconds": min(kafka.connect_timeout_seconds, _PATIENCE_SECONDS),
         "request_timeout_seconds": min(kafka.request_timeout_seconds, _PATIENCE_SECONDS),
         "delivery_timeout_seconds": min(kafka.delivery_timeout_seconds, _PATIENCE_SECONDS),
     }
-    return open_producer(settings.model_copy(update={"kafka": kafka.model_copy(update=limits)}))
+    return settings.model_copy(update={"kafka": kafka.model_copy(update=limits)})
 
 
 class SignalPublisher:

@@ -40,7 +40,7 @@ def test_whatever_is_folded_and_decided_can_be_stored(store: Store) -> None:
                 batch_id,
                 0,
                 REGISTRATION_DOMAIN,
-                Handed(list(fold.changes()), [*fold.facts, *fold.announced], fold.refused),
+                Handed(fold.changed(), fed.published, fold.refused),
             )
         result = store.projector.persist_batch(
             ProjectionBatch(

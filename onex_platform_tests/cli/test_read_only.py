@@ -32,6 +32,10 @@ from onex_platform_tests.support.written_logs import WrittenLog
 pytestmark = pytest.mark.servers
 
 COMMANDS = (
+    "alerts list --all",
+    "alerts numbers --now",
+    "alerts rules",
+    "alerts audit",
     "status",
     "db status",
     "deadlines scan --dry-run",

@@ -18,7 +18,9 @@ from onex_platform.topics.catalogue import (
     require_ledger_beyond_retention,
 )
 from onex_platform.topics.grammar import EnumTopicDialect
+from onex_platform.topics.migration_intent import EnumMigrationPhase as Phase
 from onex_platform_tests.support.contracts import event, legacy, snapshot
+from onex_platform_tests.support.moving_topics import BACK, LIFT, intent
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
@@ -168,6 +170,30 @@ def test_one_domain_has_one_snapshot_topic() -> None:
         Catalogue([snapshot(), other])
 
 
+def test_snapshots_are_published_and_read_by_the_phase_of_their_topics_move() -> None:
+    v1, v2 = (snapshot(topic=re.sub(r"\d+$", n, snapshot().topic)) for n in ("1", "2"))
+    whole = Catalogue([v2, v1], {v1.topic: intent(v2.topic)})
+    assert (whole.snapshot("registration"), whole.snapshots("registration")) == (v1, (v1,))
+    expected = {
+        Phase.ASSESS: (v1, (v1,)),
+        Phase.DUAL: (v1, (v1, v2)),
+        Phase.MOVE: (v2, (v1, v2)),
+        Phase.FREEZE: (v2, (v2,)),
+        Phase.RETIRED: (v2, (v2,)),
+    }
+    for phase, (read, written) in expected.items():
+        moved = whole.at({v1.topic: phase})
+        assert (moved.snapshot("registration"), moved.snapshots("registration")) == (read, written)
+
+
+@pytest.mark.parametrize("field", ["lift", "groups"])
+def test_snapshots_are_neither_lifted_nor_handed_over(field: str) -> None:
+    v1, v2 = (snapshot(topic=re.sub(r"\d+$", n, snapshot().topic)) for n in ("1", "2"))
+    fields = {"lift": {"lift": LIFT, "back": BACK}, "groups": {"groups": {"a": "a-onex-v2"}}}
+    with pytest.raises(ConfigurationError, match=f"{field} does not go with {v1.topic}"):
+        Catalogue([v1, v2], {v1.topic: intent(v2.topic, **fields[field])})
+
+
 def test_names_that_kafka_s_metrics_confuse_are_refused() -> None:
     # The grammar and the event kinds leave hardly a collision, so one is put past them.
     confusing = event().model_copy(update={"topic": "node_heartbeat"})
@@ -217,6 +243,7 @@ def test_topics_of_other_services_stand_in_the_whole_catalogue() -> None:
         "rty",
         "dlt",
         "ctl",
+        "evt",
     }
 
 

@@ -58,6 +58,8 @@ def list_command(as_json: bool) -> None:
         return
     for row in found:
         state = f"destroyed {row['destroyed_at']}" if row["destroyed_at"] else f"{row['primary']}"
+        if row["is_left"]:
+            state += f", but its file is left: `onex keys destroy {row['name']} --yes` deletes it"
         click.echo(f"{row['kind']:<8}  {row['name']:<24}  {state}  of {len(row['keys'])}")
     if not found:
         click.echo("There are no keys; `onex keys make` makes the first one.")
