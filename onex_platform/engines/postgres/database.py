@@ -164,6 +164,8 @@ def translated(breaker: CircuitBreaker) -> Iterator[None]:
         try:
             yield
         except (DBAPIError, psycopg.Error, PoolTimeout) as error:
+            if (interruption := _interruption_behind(error)) is not None:
+                raise interruption from None
             failure = _translate(error)
             if failure is None:
                 raise
@@ -310,6 +312,15 @@ def copy_rows(
 def storable(text: str) -> str:
     """Text as PostgreSQL's can hold it: neither NUL nor half a surrogate pair."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _interruption_behind(error: BaseException) -> BaseException | None:
+    """What ended the block, if it was told to end in the middle of a query: rolling back fails
+    then, and would look like a server that can't be reached."""
+    behind = error.__cause__ or error.__context__
+    while behind is not None and isinstance(behind, Exception):
+        behind = behind.__cause__ or behind.__context__
+    return behind
 
 
 def _translate(error: Exception) -> InfraError | None:

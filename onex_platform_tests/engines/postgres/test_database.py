@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -150,6 +151,27 @@ class TestOnAServer:
             database.transaction() as cursor,
         ):
             cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        with database.transaction() as cursor:
+            assert scalar(cursor, "SELECT 1") == 1
+
+    def test_who_is_interrupted_in_a_query_hears_of_that_and_not_of_the_connection(
+        self, database: Database
+    ) -> None:
+        class ToldToEnd(BaseException):
+            """Like Dagster's: nothing that psycopg knows as an interruption."""
+
+        def interrupt(*_: object) -> None:
+            raise ToldToEnd
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        me = threading.get_ident()
+        try:
+            with pytest.raises(ToldToEnd), database.transaction() as cursor:
+                threading.Timer(0.3, signal.pthread_kill, (me, signal.SIGUSR1)).start()
+                cursor.execute("SELECT pg_sleep(30)")
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert database.breaker.state == "CLOSED"
         with database.transaction() as cursor:
             assert scalar(cursor, "SELECT 1") == 1
 
