@@ -68,3 +68,12 @@ class InfraTimeoutError(InfraError):
 
 class InfraUnavailableError(InfraError):
     """The circuit breaker is open, or a server that should run does not."""
+
+
+def interruption_behind(error: BaseException) -> BaseException | None:
+    """What told this process to end, if that led to the error: whoever is interrupted in the middle
+    of a query or of native code often leaves with what tidying up ran into."""
+    behind: BaseException | None = error
+    while isinstance(behind, Exception | GeneratorExit):
+        behind = behind.__cause__ if behind.__suppress_context__ else behind.__context__
+    return behind

@@ -17,7 +17,12 @@ from threading import Lock
 from purgatory.domain.messages.events import ContextChanged
 from purgatory.domain.model import CLOSED, HALF_OPENED, OPENED, Context, OpenedState
 
-from onex_platform.base.errors import InfraConnectionError, InfraTimeoutError, InfraUnavailableError
+from onex_platform.base.errors import (
+    InfraConnectionError,
+    InfraTimeoutError,
+    InfraUnavailableError,
+    interruption_behind,
+)
 from onex_platform.base.settings import BreakerSettings
 from onex_platform.base.telemetry import get_logger
 
@@ -68,6 +73,9 @@ class CircuitBreaker:
         try:
             yield
         except BaseException as error:
+            if (told_to_end := interruption_behind(error)) is not None and told_to_end is not error:
+                self._leave(period, told_to_end)
+                raise told_to_end from error
             self._leave(period, error)
             raise
         self._leave(period, None)

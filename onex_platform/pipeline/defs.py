@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
-from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster_pyspark import PySparkResource
 
 from onex_platform import wiring
+from onex_platform.base.errors import interruption_behind
 from onex_platform.base.settings import Settings
 from onex_platform.checks import Verdict
 from onex_platform.context import PlatformContext
@@ -129,9 +129,11 @@ def _recorded_as_cancelled(context: dg.OpExecutionContext) -> Iterator[None]:
     """Whoever is told to end was not asked through Dagster, which would take it for a failure."""
     try:
         yield
-    except (KeyboardInterrupt, DagsterExecutionInterruptedError):
+    except BaseException as error:
+        if (told_to_end := interruption_behind(error)) is None:
+            raise
         context.instance.report_run_canceling(context.run, "Told to end; the lease is given back.")
-        raise
+        raise told_to_end from None
 
 
 @dg.op(ins={"drained": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing))

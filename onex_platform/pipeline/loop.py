@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from onex_platform.base.errors import interruption_behind
 from onex_platform.base.settings import PipelineSettings
 from onex_platform.domain.states import EnumOutcome
 from onex_platform.ingest.archive import PageArchive
@@ -129,6 +130,8 @@ def drain(
             idle = not moved and time.monotonic() - busy >= term.linger_seconds
             account.caught_up = idle and archive.cuts.head() >= goal
         except Exception as error:
+            if (told_to_end := interruption_behind(error)) is not None:
+                raise told_to_end from error
             if not term.outlasts(error):
                 raise
             continue

@@ -50,12 +50,18 @@ class SparkWatch:
     def stop(self) -> None:
         self._closing.set()
 
+    def loss(self) -> SparkLostError | None:
+        """What there is to say if Spark is lost."""
+        if self.reason is None:
+            return None
+        return SparkLostError(
+            self.reason, hint="The lease is given back; whoever stands by takes over."
+        )
+
     def require(self) -> None:
         """Raise if Spark is lost."""
-        if self.reason is not None:
-            raise SparkLostError(
-                self.reason, hint="The lease is given back; whoever stands by takes over."
-            )
+        if (loss := self.loss()) is not None:
+            raise loss
 
     def _ask(self) -> None:
         while not self._closing.is_set():
@@ -101,7 +107,9 @@ def watched_spark(
     try:
         yield watch
     except BaseException:
-        watch.require()
+        # Not behind it: whoever was interrupted to hear of the loss was not told to end.
+        if (loss := watch.loss()) is not None:
+            raise loss from None
         raise
     finally:
         watch.stop()

@@ -174,3 +174,13 @@ def test_a_call_from_before_the_opening_is_no_verdict_on_the_trial() -> None:
 def test_one_breaker_per_service_and_settings_is_shared() -> None:
     assert shared_breaker("kafka at a:1", _LONG) is shared_breaker("kafka at a:1", _LONG)
     assert shared_breaker("kafka at a:1", _LONG) is not shared_breaker("kafka at b:1", _LONG)
+
+
+def test_who_was_interrupted_leaves_with_that_and_nothing_is_counted() -> None:
+    breaker = CircuitBreaker("store", BreakerSettings(failure_threshold=1))
+    with pytest.raises(KeyboardInterrupt), breaker.guard():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise InfraConnectionError("The connection is in the middle of a query.")
+    assert breaker.state == "CLOSED"

@@ -20,6 +20,7 @@ from typing import Any, cast
 import psycopg
 from psycopg import errors as server_errors
 from psycopg import sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
 from psycopg.types.json import set_json_dumps
 from pydantic_core import to_json
@@ -164,8 +165,6 @@ def translated(breaker: CircuitBreaker) -> Iterator[None]:
         try:
             yield
         except (DBAPIError, psycopg.Error, PoolTimeout) as error:
-            if (interruption := _interruption_behind(error)) is not None:
-                raise interruption from None
             failure = _translate(error)
             if failure is None:
                 raise
@@ -191,8 +190,13 @@ class Database:
             with driver.cursor(row_factory=namedtuple_row) as cursor:
                 if idle_seconds is not None:
                     cursor.execute(_IDLE_TIMEOUT, [f"{math.ceil(idle_seconds * 1000)}ms"])
-                yield cursor
-                self.require_fence(cursor)
+                try:
+                    yield cursor
+                    self.require_fence(cursor)
+                finally:
+                    if driver.info.transaction_status == TransactionStatus.ACTIVE:
+                        # Interrupted in the middle of a query: nothing more can be said to it.
+                        connection.invalidate()
 
     def stream(
         self, query: str, parameters: Mapping[str, Any], rows_per_fetch: int = 1000
@@ -312,15 +316,6 @@ def copy_rows(
 def storable(text: str) -> str:
     """Text as PostgreSQL's can hold it: neither NUL nor half a surrogate pair."""
     return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _interruption_behind(error: BaseException) -> BaseException | None:
-    """What ended the block, if it was told to end in the middle of a query: rolling back fails
-    then, and would look like a server that can't be reached."""
-    behind = error.__cause__ or error.__context__
-    while behind is not None and isinstance(behind, Exception):
-        behind = behind.__cause__ or behind.__context__
-    return behind
 
 
 def _translate(error: Exception) -> InfraError | None:
