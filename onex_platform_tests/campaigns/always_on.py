@@ -167,9 +167,10 @@ class Trial:
         server = self.house.process(name)
         family = [server, *server.children(recursive=True)]
         for process in family:
-            ancestors = {process.pid, *(parent.pid for parent in process.parents())}
-            if not ancestors & runs:
-                self.send_signal(process, number)
+            with suppress(psutil.NoSuchProcess):  # ended meanwhile, maybe with its parent
+                ancestors = {process.pid, *(parent.pid for parent in process.parents())}
+                if not ancestors & runs:
+                    self.send_signal(process, number)
 
     def send_signal(self, process: psutil.Process, number: signal.Signals) -> None:
         process.send_signal(number)
