@@ -84,6 +84,25 @@ class ExpiryGuard:
         """How many overdue nodes were not let through."""
         return sum(tenant.held for tenant in self._tenants.values())
 
+    def count(self, cursor: Cursor, names: Iterable[str]) -> None:
+        """Count what was declared of these tenants, and again for each page of a scan: one beside
+        this one may have declared some as well.
+
+        What a dry run lets pass is in no database, so it counts for itself.
+        """
+        for name in names:
+            known = self._tenants.get(name)
+            if known is None:
+                self._tenants[name] = self._load(cursor, name)
+            elif not self._dry_run:
+                self._tenants[name] = replace(
+                    self._load(cursor, name),
+                    active=known.active,
+                    gone=known.gone,
+                    counted=known.counted,
+                    held=known.held,
+                )
+
     def admit(self, cursor: Cursor, facts: Iterable[LogEvent]) -> list[AllowedExpiry]:
         """Of expiries, oldest deadline first, those that may be declared in this transaction."""
         by_tenant: dict[str, list[LogEvent]] = {}
@@ -92,7 +111,7 @@ class ExpiryGuard:
         return [
             admitted
             for name, expiries in by_tenant.items()
-            for admitted in self._admit(cursor, self._recounted(cursor, name), expiries)
+            for admitted in self._admit(cursor, self._tenant(cursor, name), expiries)
         ]
 
     def close(self, cursor: Cursor) -> None:
@@ -152,22 +171,6 @@ class ExpiryGuard:
         if name not in self._tenants:
             self._tenants[name] = self._load(cursor, name)
         return self._tenants[name]
-
-    def _recounted(self, cursor: Cursor, name: str) -> _Tenant:
-        """As the database has it by now: a scan beside this one may have declared some as well.
-
-        What a dry run lets pass is in no database, so it counts for itself.
-        """
-        known = self._tenants.get(name)
-        if known is not None and not self._dry_run:
-            self._tenants[name] = replace(
-                self._load(cursor, name),
-                active=known.active,
-                gone=known.gone,
-                counted=known.counted,
-                held=known.held,
-            )
-        return self._tenant(cursor, name)
 
     def _load(self, cursor: Cursor, name: str) -> _Tenant:
         which = {"domain": self._domain, "tenant": name, "now": self._now}

@@ -136,6 +136,7 @@ def test_what_another_scan_declares_meanwhile_counts_against_the_limit(watched: 
                 *(cursor, domain, EnumEventKind.LIVENESS_EXPIRED, NOW),
                 *(overdue.BEGINNING, last, MINUTE),
             )
+            guard.count(cursor, [TENANT])
             admitted = guard.admit(cursor, undeclared(cursor, domain, page.passed[first:], NOW))
             note_expiries(cursor, admitted, NOW)
             return len(admitted)
