@@ -239,9 +239,19 @@ def spark(stack_settings: Settings, s3_port: int) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def remote_spark(stack_settings: Settings) -> Iterator[Settings]:
-    """A Spark Connect server: a killed client leaves it, and whatever it was doing, running."""
-    with stack.running(stack_settings, services=("spark",)) as attached:
+def remote_spark(
+    stack_settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
+    """A Spark Connect server: a killed client leaves it, and whatever it was doing, running.
+
+    It stands in a stack of its own: commands of other tests would find it, and can't use it beside
+    the session that their process has.
+    """
+    folder = tmp_path_factory.mktemp("remote-spark")
+    own = stack_settings.model_copy(
+        update={"stack": stack_settings.stack.model_copy(update={"folder": folder})}
+    )
+    with stack.running(own, services=("spark",)) as attached:
         yield attached
 
 
