@@ -14,7 +14,6 @@ from onex_platform.base.settings import Settings
 from onex_platform.context import PlatformContext, open_platform
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka.clients import open_consumer
-from onex_platform.engines.kafka.topic_admin import dated_by_senders
 from onex_platform.engines.postgres.database import Database, Fence
 from onex_platform.ingest.cuts.committed_cuts import CommittedCuts, CutAccount, RivalCutError
 from onex_platform.ingest.cuts.consistent_cut import (
@@ -157,7 +156,7 @@ class PageArchive:
             rehearse(spark, self._job(cut, floor=None, whole=False), self.cuts)
 
     def _next_cut(self, now: datetime, until: datetime | None) -> Cut | None:
-        topics, admin = input_topics(self.platform.catalogue), self.platform.kafka.admin()
+        topics = input_topics(self.platform.catalogue)
         settled = now - timedelta(seconds=settling(self.settings).seconds)
         end = settled if until is None else min(until, settled)
         ids = input_ids(self.platform)
@@ -169,7 +168,7 @@ class PageArchive:
             end,
             self.cut_sizer.most_records,
             ids,
-            dated_by_senders(admin, topics.keys()) if end == settled else (),
+            self.platform.kafka.dated_by_senders(topics.keys()) if end == settled else (),
             settled,
         )
 

@@ -10,14 +10,14 @@ from Kafka with the same one is what was published, and nothing else under the s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID
 
 from onex_platform.base.errors import ConfigurationError
-from onex_platform.engines.postgres.database import Cursor, Database, fetch_one
+from onex_platform.engines.postgres.database import Cursor, Database, array_of, fetch_one
 
 _DIGEST_BYTES = 16
 
@@ -40,7 +40,7 @@ def recall(cursor: Cursor, domain: str, event_ids: Collection[UUID | str] = ()) 
         " (SELECT pruned_before FROM ledger_floors WHERE domain = %(domain)s) AS floor,"
         " (SELECT array_agg(event_id) FROM event_ledger"
         "  WHERE domain = %(domain)s AND event_id = ANY(%(ids)s::uuid[])) AS known",
-        {"domain": domain, "ids": _array(event_ids)},
+        {"domain": domain, "ids": array_of(event_ids)},
     )
     return Recall(frozenset(row.known or ()), row.floor)
 
@@ -89,15 +89,10 @@ def published(
             "SELECT string_agg(digest, ''::bytea) AS digests FROM event_ledger"
             " WHERE domain = %(domain)s AND event_id = ANY(%(ids)s::uuid[]) AND digest IS NOT NULL"
             " AND reported_at >= coalesce(%(floor)s::timestamptz, '-infinity')",
-            {"domain": domain, "ids": _array(event_ids), "floor": floor},
+            {"domain": domain, "ids": array_of(event_ids), "floor": floor},
         )
     found: bytes = row.digests or b""
     return {found[at : at + _DIGEST_BYTES] for at in range(0, len(found), _DIGEST_BYTES)}
-
-
-def _array(ids: Iterable[object]) -> str:
-    """Ids as PostgreSQL reads an array: the driver would look at each of them for long."""
-    return f"{{{','.join(map(str, ids))}}}"
 
 
 def prune(

@@ -40,6 +40,7 @@ BROKER_TIME = "LogAppendTime"
 _2_64 = 2**64  # the halves of an id come as signed numbers
 _INTERNAL = "__"  # Kafka's own topics begin so
 _SHORT_MS = 10
+_SETTINGS_AGE = 10.0  # seconds
 _NOT_YET = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -71,6 +72,7 @@ class KafkaSession:
         self._stack = ExitStack()
         self._admin: KafkaAdmin | None = None
         self._consumer: KafkaConsumer | None = None
+        self._dated: tuple[float, Collection[str], set[str]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +98,13 @@ class KafkaSession:
             opened = open_consumer(self._settings, None, **prompt)
             self._consumer = self._stack.enter_context(opened)
         return self._consumer
+
+    def dated_by_senders(self, names: Collection[str]) -> set[str]:
+        """`dated_by_senders`, as it was a few seconds ago at most: a setting seldom changes."""
+        now, names = time.monotonic(), frozenset(names)
+        if self._dated is None or self._dated[1] != names or now - self._dated[0] > _SETTINGS_AGE:
+            self._dated = now, names, dated_by_senders(self.admin(), names)
+        return self._dated[2]
 
 
 def topic_names(admin: KafkaAdmin) -> set[str]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import select
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
@@ -24,8 +25,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row, tuple_row
 from psycopg.types.json import set_json_dumps
 from pydantic_core import to_json
-from sqlalchemy import URL, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from onex_platform.base.errors import (
@@ -43,8 +44,10 @@ __all__ = [
     "Cursor",
     "Database",
     "Engine",
+    "array_of",
     "copy_rows",
     "database_address",
+    "database_of",
     "fetch_one",
     "lift_statement_limit",
     "open_database",
@@ -84,17 +87,27 @@ _HELD_FOR = f"""
 def open_engine(settings: Settings) -> Engine:
     """The pool of this process; whoever opens it disposes of it. Nothing is connected yet."""
     postgres = settings.postgres
-    return create_engine(
+    engine = create_engine(
         database_address(postgres),
         connect_args=session_arguments(postgres),
         pool_size=postgres.pool_size,
         max_overflow=0,
         pool_timeout=postgres.connect_timeout_seconds,
-        # A server that was restarted costs one round trip here instead of a failed batch.
-        pool_pre_ping=True,
         # Row values belong neither in logs nor in error messages.
         hide_parameters=True,
     )
+    event.listen(engine, "checkout", _require_silence)
+    return engine
+
+
+def _require_silence(session: psycopg.Connection[Any], *_: object) -> None:
+    """Let the pool replace a session to which the server has said something while it was idle: that
+    is goodbye. A server that was restarted costs no batch then; to ask would cost a round trip for
+    each transaction."""
+    heard = select.poll()
+    heard.register(session.fileno(), select.POLLIN)
+    if heard.poll(0):
+        raise DisconnectionError
 
 
 def database_address(postgres: PostgresSettings) -> URL:
@@ -269,6 +282,14 @@ def open_database(settings: Settings, breaker: CircuitBreaker | None = None) -> 
         engine.dispose()
 
 
+def database_of(settings: Settings, opened: Database | None) -> AbstractContextManager[Database]:
+    """The one that is opened already, which stays open; else the settings', for the block.
+
+    A new session takes some ten milliseconds, most of them to learn about the tables.
+    """
+    return open_database(settings) if opened is None else nullcontext(opened)
+
+
 @contextmanager
 def streamed(
     cursor: Cursor, query: str, parameters: Mapping[str, Any], rows_at_once: int = 500
@@ -282,6 +303,11 @@ def streamed(
         rows = reader.stream(query, parameters, size=rows_at_once)
         with closing(cast("Generator[tuple[Any, ...]]", rows)):
             yield rows
+
+
+def array_of(values: Iterable[object]) -> str:
+    """Ids or numbers as PostgreSQL reads an array: the driver would look at each for long."""
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def lift_statement_limit(cursor: Cursor) -> None:

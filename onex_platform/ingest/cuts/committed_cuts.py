@@ -14,7 +14,7 @@ from uuid import UUID
 
 from onex_platform.base.errors import OnexError
 from onex_platform.domain.order import moment_of, position_at
-from onex_platform.engines.postgres.database import Cursor, fetch_one
+from onex_platform.engines.postgres.database import Cursor, Database, fetch_one
 from onex_platform.engines.postgres.staging import RowCounts
 from onex_platform.ingest import inbox
 from onex_platform.ingest.admission.echo import EchoRun
@@ -56,6 +56,10 @@ class CommittedCuts:
         self._log = log
         self._domain = log.domain
         self._database = log.database
+
+    @property
+    def database(self) -> Database:
+        return self._database
 
     def begin(self) -> None:
         """Make sure that the log has a head; one without cuts begins before every broker."""

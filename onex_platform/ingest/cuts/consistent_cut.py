@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -140,6 +141,7 @@ def plan_cut(
     whole = {place: span for place, span in available.items() if place.topic in taken_whole}
     end = _ticks(until)
 
+    @cache
     def before(tick: int) -> dict[InputPartition, OffsetRange]:
         return _before(consumer, available, _moment(tick)) | (whole if tick >= end else {})
 

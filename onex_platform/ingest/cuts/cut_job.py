@@ -23,7 +23,7 @@ from onex_platform.base.faults import effect
 from onex_platform.base.settings import Settings
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.intake import IntakeRules
-from onex_platform.engines.postgres.database import lift_statement_limit, open_database
+from onex_platform.engines.postgres.database import Database, database_of, lift_statement_limit
 from onex_platform.engines.spark.tasks import ArrowTask, run_here, spark_type
 from onex_platform.engines.spark.worker import keep_large_arrays_apart
 from onex_platform.ingest.admission.admit import Admitted, admit_records
@@ -142,7 +142,7 @@ def _ingest(
     if job.cut.ranges or inbox:
         with effect("ingest.write_pages"):
             if at_hand is not None:
-                reports = run_here(_single_writer(job, inbox), at_hand)
+                reports = run_here(_single_writer(job, inbox, cuts.database), at_hand)
             else:
                 written = _written_at_once if tasks == 1 else _written_by_bucket
                 reports = written(spark, job, inbox).collect()
@@ -253,8 +253,10 @@ def _together(parts: Iterable[Admitted]) -> Admitted:
     )
 
 
-def _admitted(job: IngestJob, batches: Iterable[pa.RecordBatch]) -> Iterator[Admitted]:
-    with open_database(job.settings) as database:
+def _admitted(
+    job: IngestJob, batches: Iterable[pa.RecordBatch], opened: Database | None = None
+) -> Iterator[Admitted]:
+    with database_of(job.settings, opened) as database:
         lookup = partial(published, database, job.domain)
         for some in gathered(_slices(batches), _ADMITTED_BYTES, lambda batch: batch.nbytes):
             records = pa.Table.from_batches(some)
@@ -274,15 +276,19 @@ def _facts(inbox: list[LogEvent]) -> Admitted:
     return Admitted(to_table(inbox), PARKED_SCHEMA.empty_table(), Findings())
 
 
-def _single_writer(job: IngestJob, inbox: list[LogEvent]) -> ArrowTask:
+def _single_writer(
+    job: IngestJob, inbox: list[LogEvent], opened: Database | None = None
+) -> ArrowTask:
+    """One task for everything; `opened` is for one that runs where the cut is taken."""
+
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         records = watched(batches, job.task_bytes, lambda _: (job.task_bytes, job.cut.records))
         try:
-            admitted = _together([_facts(inbox), *_admitted(job, records)])
+            admitted = _together([_facts(inbox), *_admitted(job, records, opened)])
             load = admitted.size() / job.task_bytes
         except OverloadError as overload:
             admitted, load = _facts([]), overload.load
-        yield from _reported(job, admitted, load, one_page=not job.whole)
+        yield from _reported(job, admitted, load, one_page=not job.whole, opened=opened)
 
     return write
 
@@ -296,7 +302,12 @@ def _bucket_writer(job: IngestJob) -> ArrowTask:
 
 
 def _reported(
-    job: IngestJob, admitted: Admitted, load: float, *, one_page: bool
+    job: IngestJob,
+    admitted: Admitted,
+    load: float,
+    *,
+    one_page: bool,
+    opened: Database | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """What a task did with what was admitted, or that it was too much."""
     from pyspark import TaskContext
@@ -307,7 +318,7 @@ def _reported(
     elif len(admitted.events) or len(admitted.parked):
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
-        reports += _write_task(job, task, admitted, one_page)
+        reports += _write_task(job, task, admitted, one_page, opened)
     elif told_besides(admitted):
         reports.append(_nothing_written())
     if reports and load <= 1:
@@ -322,10 +333,10 @@ def _nothing_written() -> dict[str, Any]:
 
 
 def _write_task(
-    job: IngestJob, task: int, admitted: Admitted, one_page: bool
+    job: IngestJob, task: int, admitted: Admitted, one_page: bool, opened: Database | None
 ) -> list[dict[str, Any]]:
     """Number, write and stage what was admitted for one task; what it did."""
-    with open_database(job.settings) as database, database.transaction() as cursor:
+    with database_of(job.settings, opened) as database, database.transaction() as cursor:
         lift_statement_limit(cursor)
 
         def known_ids(ids: list[bytes]) -> set[bytes]:

@@ -27,7 +27,12 @@ from onex_platform.domain.decider import RegistrationPolicy
 from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.order import moment_of, position_at
 from onex_platform.domain.states import EnumOutcome
-from onex_platform.engines.postgres.database import Cursor, lift_statement_limit, open_database
+from onex_platform.engines.postgres.database import (
+    Cursor,
+    Database,
+    database_of,
+    lift_statement_limit,
+)
 from onex_platform.engines.postgres.staging import RowCounts, clear_staging
 from onex_platform.engines.spark.tasks import ArrowTask, run_here, spark_type
 from onex_platform.ingest.admission.column_values import ID
@@ -140,7 +145,7 @@ def fold_log(
         events, limits = sum(page.events for page in pages), log.settings.pages
         with effect("reduce.hand_over"):
             if events <= limits.events_at_hand:
-                reports = _folded_here(job)
+                reports = _folded_here(job, log.database)
             else:
                 tasks = 1 if events <= limits.small_cut_events else log.buckets
                 reports = _folded(spark, job, tasks)
@@ -209,10 +214,10 @@ def _folded(spark: SparkSession, job: FoldJob, tasks: int) -> list[Any]:
     return buckets.mapInArrow(_folder(job), spark_type(_REPORT)).collect()
 
 
-def _folded_here(job: FoldJob) -> list[Any]:
+def _folded_here(job: FoldJob, database: Database) -> list[Any]:
     """The same without Spark: to start its tasks takes longer than to fold a few events."""
     buckets = pa.record_batch({"id": list(range(job.buckets))})
-    return run_here(_folder(job), [buckets])
+    return run_here(_folder(job, database), [buckets])
 
 
 def _commit(log: PageLog, job: FoldJob, reports: list[Any]) -> FoldedBatch:
@@ -238,7 +243,7 @@ def _commit(log: PageLog, job: FoldJob, reports: list[Any]) -> FoldedBatch:
     return FoldedBatch(True, job.start, job.end, outcomes, facts, result.written)
 
 
-def _folder(job: FoldJob) -> ArrowTask:
+def _folder(job: FoldJob, opened: Database | None = None) -> ArrowTask:
     def fold_buckets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
@@ -246,16 +251,18 @@ def _folder(job: FoldJob) -> ArrowTask:
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         if buckets:
-            yield pa.RecordBatch.from_pylist([_fold_task(job, task, buckets)], _REPORT)
+            yield pa.RecordBatch.from_pylist([_fold_task(job, task, buckets, opened)], _REPORT)
 
     return fold_buckets
 
 
-def _fold_task(job: FoldJob, task: int, buckets: list[int]) -> dict[str, Any]:
+def _fold_task(
+    job: FoldJob, task: int, buckets: list[int], opened: Database | None
+) -> dict[str, Any]:
     """Fold the task's buckets and hand over what they came to, without whoever raises."""
     bucket = buckets[0] if len(buckets) == 1 else None
     faults: dict[bytes, Fault] = {}
-    with open_database(job.settings) as database:
+    with database_of(job.settings, opened) as database:
         reader = ProjectionReaderRegistration(database)
         with database.transaction() as cursor:
             aside = excluded_nodes(cursor, job.domain)
