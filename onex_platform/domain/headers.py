@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 from urllib.parse import unquote
 from uuid import UUID
@@ -94,7 +95,7 @@ class Trace(NamedTuple):
 
 def trace_of(correlation_id: UUID, event_id: UUID) -> Trace:
     """The trace of an event that continues none: whoever sends it again names the same one."""
-    return Trace(correlation_id.hex, f"{event_id.int >> 64:016x}")
+    return Trace(correlation_id.hex, event_id.hex[:16])
 
 
 def parse_traceparent(text: str | None) -> Trace | None:
@@ -139,7 +140,7 @@ def field_name(path: str) -> str:
     return next((name for name in reversed(steps_of(path)) if name is not None), "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublishRules:
     """What a topic's contract asks of whoever publishes there.
 
@@ -151,7 +152,7 @@ class PublishRules:
     signed: bool = False
     telemetry: bool = False
 
-    @property
+    @cached_property
     def pii_level(self) -> PiiLevel:
         """The highest level of any field."""
         return max(self.private_fields.values(), key=PII_LEVELS.index, default="none")

@@ -106,7 +106,7 @@ def wrapped(
         wrapper.wrap(
             outlet.contract.publish_rules,
             key,
-            outlet.value(envelope).decode(),
+            outlet.value(envelope).decode() if outlet.lifts else envelope,
             more=[*more, *mark],
         )
         for outlet, mark in with_marks(outlets)

@@ -17,7 +17,13 @@ import pyarrow as pa
 
 from onex_platform.domain.envelope import UPCASTERS, ModelEventEnvelope
 from onex_platform.domain.events import LogEvent
-from onex_platform.engines.postgres.database import Cursor, copy_rows, fetch_one, storable
+from onex_platform.engines.postgres.database import (
+    Cursor,
+    array_of,
+    copy_rows,
+    fetch_one,
+    storable,
+)
 from onex_platform.ingest.event_schema import LOG_SCHEMA, to_table
 
 SOURCE = "onex-platform"
@@ -112,9 +118,11 @@ def oldest_waiting(cursor: Cursor, domain: str) -> timedelta:
 
 
 def pending_events(cursor: Cursor, domain: str, limit: int) -> list[Any]:
-    """The oldest events that are not held back, in order; envelopes are text, as published."""
+    """The oldest events that are not held back, in order; ids and envelopes are text, as
+    published."""
     return cursor.execute(
-        "SELECT id, entity_id, event_kind, event_id, event_key, envelope::text AS envelope"  # noqa: S608
+        "SELECT id, entity_id::text, event_kind, event_id::text, event_key,"  # noqa: S608
+        " envelope::text AS envelope"
         f" FROM outbox WHERE domain = %(domain)s AND entry = 'event' AND {_NOT_HELD}"
         " ORDER BY id LIMIT %(limit)s",
         {"domain": domain, "limit": limit},
@@ -137,19 +145,22 @@ class Held:
         return f"{self.entity_id} since {self.held_since.isoformat()}: {self.error}"
 
 
-def hold(cursor: Cursor, domain: str, refused: Mapping[UUID, tuple[Any, str]]) -> None:
+def hold(cursor: Cursor, domain: str, refused: Mapping[str, tuple[Any, str]]) -> None:
     """Let the nodes wait whose events were refused: each one's first such entry, and why."""
     for entity_id, (entry, error) in refused.items():
         values = [domain, entity_id, entry.event_id, entry.event_kind, storable(error[:500])]
         cursor.execute(_HOLD, values)
 
 
-def let_go(cursor: Cursor, domain: str, nodes: Collection[UUID]) -> None:
+def let_go(cursor: Cursor, domain: str, nodes: Iterable[str]) -> None:
     """Their events are not refused any more."""
-    cursor.execute(
-        "DELETE FROM held_publications WHERE domain = %s AND entity_id = ANY(%s)",
-        [domain, list(nodes)],
-    )
+    query = "SELECT entity_id::text FROM held_publications WHERE domain = %s"
+    waiting = {row.entity_id for row in cursor.execute(query, [domain])}
+    if waiting:  # seldom: all others need not be looked at
+        cursor.execute(
+            "DELETE FROM held_publications WHERE domain = %s AND entity_id = ANY(%s::uuid[])",
+            [domain, array_of(waiting.intersection(nodes))],
+        )
 
 
 def held(cursor: Cursor, domain: str, *, untold: bool = False) -> list[Held]:
@@ -175,12 +186,14 @@ def mark_told(cursor: Cursor, domain: str, nodes: Collection[UUID], now: datetim
 
 def acknowledge(cursor: Cursor, domain: str, ids: Sequence[int]) -> None:
     """Drop the entries that the broker acknowledged."""
-    cursor.execute("DELETE FROM outbox WHERE domain = %s AND id = ANY(%s)", [domain, list(ids)])
+    cursor.execute(
+        "DELETE FROM outbox WHERE domain = %s AND id = ANY(%s::bigint[])", [domain, array_of(ids)]
+    )
 
 
-def note_requests(cursor: Cursor, domain: str, nodes: Collection[UUID]) -> None:
+def note_requests(cursor: Cursor, domain: str, nodes: Iterable[str]) -> None:
     """Note that these nodes' requests for an acknowledgement are published now."""
-    cursor.execute(_PUBLISHED_REQUESTS, {"domain": domain, "ids": list(nodes)})
+    cursor.execute(_PUBLISHED_REQUESTS, {"domain": domain, "ids": array_of(nodes)})
 
 
 def envelope_of(fact: LogEvent) -> ModelEventEnvelope:

@@ -19,13 +19,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import dropwhile
 from operator import attrgetter
 from typing import Any, Self
-from uuid import UUID
 
 from onex_platform.base.errors import InfraError, MissingTenantKeyError
 from onex_platform.base.faults import effect
@@ -34,7 +33,7 @@ from onex_platform.domain.events import EnumEventKind
 from onex_platform.domain.identity import REGISTRATION_DOMAIN
 from onex_platform.engines.kafka.clients import KafkaProducer, KafkaRecord, open_producer
 from onex_platform.engines.kafka.sender import send_each
-from onex_platform.engines.postgres.database import Database, open_database
+from onex_platform.engines.postgres.database import Database, database_of
 from onex_platform.migration.phase_table import phases_to_publish_by
 from onex_platform.projections.fold.containment import fault_of, is_of_a_node
 from onex_platform.projections.snapshot_rows import RowState, take_waiting_rows
@@ -50,7 +49,7 @@ from onex_platform.topics.catalogue import Catalogue
 from onex_platform.topics.signals import wrapped
 
 # Nodes with an event that can't be published: the first such entry, and why.
-Refused = dict[UUID, tuple[Any, str]]
+Refused = dict[str, tuple[Any, str]]
 
 
 @dataclass(slots=True)
@@ -198,16 +197,17 @@ class OutboxRelay:
             with effect("events.send"):
                 refused = self._send_events(entries)
             seconds = time.monotonic() - began
-            sent = [entry for entry in entries if _is_before(entry, refused)]
+            sent = [e for e in entries if _is_before(e, refused)] if refused else entries
             outbox.acknowledge(cursor, self.domain, [entry.id for entry in sent])
             requests = {e.entity_id for e in sent if e.event_kind == EnumEventKind.ACK_REQUESTED}
             outbox.note_requests(cursor, self.domain, requests)
-            outbox.let_go(cursor, self.domain, {e.entity_id for e in sent} - refused.keys())
+            well = (entry.entity_id for entry in sent if entry.entity_id not in refused)
+            outbox.let_go(cursor, self.domain, well)
             outbox.hold(cursor, self.domain, refused)
             note_published(cursor, self.domain, "events", len(sent), seconds)
             note_failed(cursor, self.domain, "events", len(refused))
         account.events += len(sent)
-        account.held += map(str, refused)
+        account.held += refused
         return len(entries) == limit
 
     def _send_events(self, entries: list[Any]) -> Refused:
@@ -217,25 +217,26 @@ class OutboxRelay:
             limit = int(self.settings.snapshots.transaction_seconds * 1000)
             producer = open_producer(self.settings, **{"delivery.timeout.ms": limit})
             self._producer = self._events.enter_context(producer)
-        waiting: dict[UUID, list[Any]] = {}
-        for entry in entries:
-            waiting.setdefault(entry.entity_id, []).append(entry)
         try:
-            return self._deliver(self._producer, waiting)
+            return self._deliver(self._producer, entries)
         except BaseException:
             self._producer = None
             with suppress(InfraError):  # entered with an error, it does not wait for long
                 self._events.__exit__(*sys.exc_info())
             raise
 
-    def _deliver(self, producer: KafkaProducer, waiting: dict[UUID, list[Any]]) -> Refused:
-        """Send the events of some nodes.
+    def _deliver(self, producer: KafkaProducer, entries: list[Any]) -> Refused:
+        """Send events in their order.
 
         The broker refuses an event together with those that travel with it. So whoever has one
         refused is tried again from there on, with half of the others, and at last alone.
         """
-        entries = sorted((e for some in waiting.values() for e in some), key=attrgetter("id"))
         failed = self._attempt(producer, entries)
+        if not failed:
+            return Refused()
+        waiting: dict[str, list[Any]] = {}
+        for entry in entries:
+            waiting.setdefault(entry.entity_id, []).append(entry)
         tails = {
             node: tail
             for node, some in waiting.items()
@@ -245,11 +246,12 @@ class OutboxRelay:
             return self._one_by_one(producer, tails)
         nodes, refused = list(tails), Refused()
         for part in (nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]):
-            if part:
-                refused |= self._deliver(producer, {node: tails[node] for node in part})
+            theirs = sorted((e for node in part for e in tails[node]), key=attrgetter("id"))
+            if theirs:
+                refused |= self._deliver(producer, theirs)
         return refused
 
-    def _one_by_one(self, producer: KafkaProducer, tails: dict[UUID, list[Any]]) -> Refused:
+    def _one_by_one(self, producer: KafkaProducer, tails: dict[str, list[Any]]) -> Refused:
         """Send a node's events, up to the first that is refused."""
         for node, entries in tails.items():
             for entry in entries:
@@ -277,7 +279,7 @@ class OutboxRelay:
 
     def _to_records(self, entry: Any) -> list[KafkaRecord]:
         """One record, or two while the topic of such events moves."""
-        key = entry.event_key or str(entry.event_id)
+        key = entry.event_key or entry.event_id
         cloudy = self.settings.snapshots.cloud_events
         return wrapped(
             self._wrapper,
@@ -307,7 +309,7 @@ def open_relay(
 ) -> Iterator[OutboxRelay]:
     """A relay for the block; by itself it opens nothing. A database that is given stays open."""
     config = config or ModelSnapshotTopicConfig.default(catalogue, settings.environment, domain)
-    with nullcontext(database) if database is not None else open_database(settings) as opened:
+    with database_of(settings, database) as opened:
         relay = OutboxRelay(settings, opened, catalogue, config)
         try:
             yield relay

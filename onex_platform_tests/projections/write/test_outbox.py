@@ -56,7 +56,7 @@ def test_a_queued_event_is_an_envelope_that_reads_back_as_the_event(store: Store
     with store.transaction() as cursor:
         queue_events(cursor, [TIMEOUT])
         (entry,) = outbox.pending_events(cursor, DOMAIN, 10)
-    assert (entry.event_kind, entry.event_id) == (TIMEOUT.kind, TIMEOUT.event_id)
+    assert (entry.event_kind, entry.event_id) == (TIMEOUT.kind, str(TIMEOUT.event_id))
     assert entry.event_key == TIMEOUT.node_id
     envelope = parse_envelope(entry.envelope.encode())
     assert envelope.event_type == TIMEOUT.kind.event_type
@@ -69,7 +69,7 @@ def test_the_outbox_keeps_its_order_until_entries_are_acknowledged(store: Store)
     with store.transaction() as cursor:
         queue_events(cursor, facts)
         first, second, *_ = outbox.pending_events(cursor, DOMAIN, 3)
-        assert [first.event_id, second.event_id] == [number_id(0), number_id(1)]
+        assert [first.event_id, second.event_id] == [str(number_id(0)), str(number_id(1))]
         outbox.acknowledge(cursor, DOMAIN, [second.id])
         rest = outbox.pending_events(cursor, DOMAIN, 10)
-    assert [entry.event_id for entry in rest] == [number_id(n) for n in (0, 2, 3, 4)]
+    assert [entry.event_id for entry in rest] == [str(number_id(n)) for n in (0, 2, 3, 4)]
