@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 from onex_platform.base.errors import InfraError
+from onex_platform.base.garbage import collected_rarely
 from onex_platform.base.telemetry import get_logger
 from onex_platform.context import PlatformContext
 from onex_platform.deadlines.scan import scan_when_due
@@ -37,8 +38,8 @@ from onex_platform.topics.signals import Published, publishing_breakers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A batch that takes longer leaves the rest for after the next fold.
-_PUBLISH_SECONDS = 5
+# What takes longer leaves the rest for after the next fold.
+_PUBLISH_SECONDS = 10
 # How soon somebody is told; a broker that does not answer costs a few seconds each time.
 _ALARM_SECONDS = 2
 # Nobody waits for a dead letter.
@@ -135,6 +136,7 @@ def serve(
     platform, account = archive.platform, ServiceAccount(DrainAccount())
     alarms = _Alarms(platform, account)
     with (
+        collected_rarely(),
         open_relay(
             platform.settings,
             platform.catalogue,
@@ -160,7 +162,9 @@ def serve(
 class Publisher:
     """Empties the outbox after each fold, while the next cut is taken and folded.
 
-    One publication at a time; what came of it is known when the next one begins.
+    One publication at a time; what came of it is known when the next one begins. What a large batch
+    led to is published before the next cut is taken: that would read little but its echo, and take
+    the processors from what others wait for.
     """
 
     def __init__(self, relay: OutboxRelay, account: ServiceAccount) -> None:
@@ -168,6 +172,8 @@ class Publisher:
         self._account = account
         self._thread = ThreadPoolExecutor(1, "publisher")
         self._under_way: Future[tuple[RelayAccount, float]] | None = None
+        self._many = relay.settings.pages.events_at_hand
+        self._came = 0
 
     def __enter__(self) -> Self:
         return self
@@ -178,6 +184,9 @@ class Publisher:
     def __call__(self, drained: DrainAccount) -> bool:
         published = self.collect(drained)
         self._under_way = self._thread.submit(copy_context().run, self._publish)
+        before, self._came = self._came, drained.rows + drained.facts
+        if self._came - before > self._many:
+            wait([self._under_way])
         return published
 
     def collect(self, drained: DrainAccount) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import Callable
 
 from onex_platform.base.errors import PrerequisiteError
+from onex_platform.base.garbage import collect_rarely
 from onex_platform.capture.api.capture_service import build_server
 from onex_platform.capture.api.http import HttpServer
 from onex_platform.capture.config import CaptureConfig
@@ -58,6 +58,5 @@ def run(
     """Serve on uvloop, which saves a third of a unary call."""
     import uvloop
 
-    # Buffered events are many and hold no cycles: looking for some took a quarter of our time.
-    gc.set_threshold(50_000, 20, 20)
+    collect_rarely()  # else it takes a quarter of our time
     uvloop.run(serve(config, storage, index, ready, relay))

@@ -5,7 +5,7 @@
   installed package serves as well, so archives are left out.
 - After every task Spark collects garbage, which walks through everything that was ever imported: a
   tenth of a second before the worker can take the next task. What is imported stays for ever, so it
-  is frozen: the collector does not look at it again.
+  is frozen: the collector does not look at it again. Within a task it looks rarely.
 - Arrow's own allocator gives memory back at once, and takes it again page by page for the next
   batch; the system's keeps what it will need again.
 - Workers are forked. Whatever the daemon has imported they need not import, one by one and again
@@ -23,6 +23,8 @@ from importlib import import_module
 from zipimport import zipimporter
 
 import pyarrow as pa
+
+from onex_platform.base.garbage import collect_rarely
 
 # The daemon to start: it stands where everything is known that runs on Spark.
 MODULE = "onex_platform.pipeline.worker_daemon"
@@ -55,6 +57,7 @@ def serve(modules: Iterable[str]) -> None:
         import_module(module)
     collector = Collector()
     collector.collect()
+    collect_rarely()
     daemon.gc = collector  # type: ignore[assignment, attr-defined]
     daemon.manager()  # type: ignore[no-untyped-call]
 
