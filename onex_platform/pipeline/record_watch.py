@@ -24,7 +24,12 @@ from onex_platform.ingest.inputs import input_topics, next_offsets
 from onex_platform.migration.present import platform_now
 
 # Only that there is a record is wanted.
-_ONE_RECORD = {"queued.min.messages": 1, "fetch.message.max.bytes": 64 * 1024}
+_ONE_RECORD = {
+    "queued.min.messages": 1,
+    "fetch.message.max.bytes": 64 * 1024,
+    # How long it fetches no more after there was one that nobody took; a second, if not told.
+    "fetch.queue.backoff.ms": 10,
+}
 # So far behind the log, the consumer leaps instead of reading what is there already.
 _FAR = 1000
 _TICK_SECONDS = 0.002  # the broker's, in which a cut ends, and one more
