@@ -46,9 +46,11 @@ from onex_platform.engines.kafka.clients import (
     produce_all,
 )
 from onex_platform.engines.spark.session import open_session
+from onex_platform.engines.spark.tasks import spark_type
 from onex_platform.ingest.archive import PageArchive, open_archive
 from onex_platform.ingest.cuts import cut_job
 from onex_platform.ingest.cuts.consistent_cut import Cut, plan_cut
+from onex_platform.ingest.cuts.kafka_source import records_on_spark
 from onex_platform.ingest.inputs import input_topics, intake_rules
 from onex_platform.simulate.fleet import Fleet
 from onex_platform.simulate.plan import plan_for
@@ -97,19 +99,21 @@ def main(records: int, nodes: int, rounds: int, headers: bool, only: tuple[str, 
         assert job.cut.records == records
 
         def read() -> None:
-            cut_job._records(spark, job).write.format("noop").mode("overwrite").save()
+            records_on_spark(spark, settings, job.cut).write.format("noop").mode("overwrite").save()
 
         def hand_over() -> None:
-            records = cut_job._records(spark, job)
-            records.mapInArrow(_ignore, cut_job.spark_type(cut_job._REPORT)).collect()
+            records = records_on_spark(spark, settings, job.cut)
+            records.mapInArrow(_ignore, spark_type(cut_job._REPORT)).collect()
 
         def parse() -> None:
-            _parsed(cut_job._records(spark, job)).write.format("noop").mode("overwrite").save()
+            _parsed(records_on_spark(spark, settings, job.cut)).write.format("noop").mode(
+                "overwrite"
+            ).save()
 
         def spark_alone() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 (
-                    _parsed(cut_job._records(spark, job))
+                    _parsed(records_on_spark(spark, settings, job.cut))
                     .repartition(job.buckets, "node_id")
                     .sortWithinPartitions("node_id", "timestamp")
                     .write.option("compression", "zstd")
