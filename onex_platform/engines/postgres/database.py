@@ -104,10 +104,14 @@ def _require_silence(session: psycopg.Connection[Any], *_: object) -> None:
     """Let the pool replace a session to which the server has said something while it was idle: that
     is goodbye. A server that was restarted costs no batch then; to ask would cost a round trip for
     each transaction."""
-    heard = select.poll()
-    heard.register(session.fileno(), select.POLLIN)
-    if heard.poll(0):
+    if session.closed or _has_heard(session):
         raise DisconnectionError
+
+
+def _has_heard(session: psycopg.Connection[Any]) -> bool:
+    socket = select.poll()
+    socket.register(session.fileno(), select.POLLIN)
+    return bool(socket.poll(0))
 
 
 def database_address(postgres: PostgresSettings) -> URL:
