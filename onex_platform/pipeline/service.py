@@ -144,7 +144,7 @@ def serve(
             domain=platform.domain,
         ) as relay,
         watching_records(platform) as wait,
-        Publisher(relay, account) as publisher,
+        Publisher(relay, account, large_batch=platform.settings.pages.events_at_hand) as publisher,
     ):
         account.drained = drain(
             spark,
@@ -154,7 +154,7 @@ def serve(
             wait=wait,
             on_progress=on_progress,
         )
-        publisher.collect(account.drained)
+        publisher.finish(account.drained)
     alarms.tell()  # of what the last fold brought
     return account
 
@@ -163,17 +163,19 @@ class Publisher:
     """Empties the outbox after each fold, while the next cut is taken and folded.
 
     One publication at a time; what came of it is known when the next one begins. What a large batch
-    led to is published before the next cut is taken: that would read little but its echo, and take
-    the processors from what others wait for.
+    led to, a herd's for instance, waits for one more cut, which takes its stragglers; then no cut
+    is taken until it is published. That would read little but its echo, and take the processors
+    from what others wait for.
     """
 
-    def __init__(self, relay: OutboxRelay, account: ServiceAccount) -> None:
+    def __init__(self, relay: OutboxRelay, account: ServiceAccount, *, large_batch: int) -> None:
         self._relay = relay
         self._account = account
+        self._large_batch = large_batch
         self._thread = ThreadPoolExecutor(1, "publisher")
         self._under_way: Future[tuple[RelayAccount, float]] | None = None
-        self._many = relay.settings.pages.events_at_hand
         self._came = 0
+        self._awaits_stragglers = False
 
     def __enter__(self) -> Self:
         return self
@@ -183,11 +185,23 @@ class Publisher:
 
     def __call__(self, drained: DrainAccount) -> bool:
         published = self.collect(drained)
-        self._under_way = self._thread.submit(copy_context().run, self._publish)
         before, self._came = self._came, drained.rows + drained.facts
-        if self._came - before > self._many:
-            wait([self._under_way])
+        is_large = self._came - before > self._large_batch
+        if is_large and not self._awaits_stragglers:
+            self._awaits_stragglers = True
+            return True
+        under_way = self._begin()
+        if is_large or self._awaits_stragglers:
+            wait([under_way])
+        self._awaits_stragglers = False
         return published
+
+    def finish(self, drained: DrainAccount) -> None:
+        """Publish what waited for a cut that is not taken any more, and wait for the rest."""
+        self.collect(drained)
+        if self._awaits_stragglers:
+            self._begin()
+            self.collect(drained)
 
     def collect(self, drained: DrainAccount) -> bool:
         """Wait for the publication under way; whether there was anything to publish."""
@@ -202,6 +216,10 @@ class Publisher:
         drained.spent("publish", spent)
         self._account.published += published
         return bool(published.published)
+
+    def _begin(self) -> Future[tuple[RelayAccount, float]]:
+        self._under_way = self._thread.submit(copy_context().run, self._publish)
+        return self._under_way
 
     def _publish(self) -> tuple[RelayAccount, float]:
         began = time.monotonic()

@@ -14,6 +14,7 @@ from onex_platform.pipeline.service import Publisher, ServiceAccount
 from onex_platform.snapshots.publish.relay import RelayAccount
 
 _PATIENCE_SECONDS = 20
+_LARGE = 100
 
 
 class Relay:
@@ -38,7 +39,7 @@ def raising(error: BaseException) -> Callable[[], RelayAccount]:
 
 def publisher(relay: Relay) -> tuple[Publisher, ServiceAccount]:
     account = ServiceAccount(DrainAccount())
-    return Publisher(cast("Any", relay), account), account
+    return Publisher(cast("Any", relay), account, large_batch=_LARGE), account
 
 
 def test_the_loop_goes_on_while_something_is_published() -> None:
@@ -88,3 +89,42 @@ def test_whoever_leaves_waits_for_what_is_under_way() -> None:
         relay.let.release()
         raise ValueError("of the loop")
     assert not [thread for thread in threading.enumerate() if "publisher" in thread.name]
+
+
+def test_what_a_large_batch_led_to_waits_for_one_cut_and_then_the_loop_for_it() -> None:
+    relay = Relay(lambda: RelayAccount(snapshots=1))
+    publish, account = publisher(relay)
+    herd, stragglers = DrainAccount(rows=60, facts=60), DrainAccount(rows=65, facts=65)
+    with publish:
+        assert publish(herd)
+        assert not relay.begun.acquire(blocking=False)
+        relay.let.release()
+        publish(stragglers)  # comes back when it is published
+        assert relay.begun.acquire(blocking=False)
+        publish.finish(stragglers)
+        assert account.published.snapshots == 1
+        relay.let.release()
+        publish(stragglers)
+        publish.finish(stragglers)
+    assert account.published.snapshots == 2
+
+
+def test_a_run_that_ends_before_that_cut_publishes_all_the_same() -> None:
+    relay = Relay(lambda: RelayAccount(snapshots=1))
+    publish, account = publisher(relay)
+    with publish:
+        publish(DrainAccount(rows=_LARGE + 1))
+        relay.let.release()
+        publish.finish(DrainAccount())
+    assert account.published.snapshots == 1
+
+
+def test_large_batches_one_after_the_other_are_published() -> None:
+    relay = Relay(lambda: RelayAccount(snapshots=1))
+    publish, account = publisher(relay)
+    with publish:
+        publish(DrainAccount(rows=200))
+        relay.let.release()
+        publish(DrainAccount(rows=400))
+        publish.finish(DrainAccount())
+    assert account.published.snapshots == 1
