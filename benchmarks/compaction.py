@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import click
@@ -133,7 +134,7 @@ def _events(chance: np.random.Generator, number: int, events: int) -> pa.Table:
     """Heartbeats, and now and then a node that joins, spread over one cut."""
     numbers = chance.integers(NODES, size=events)
     moments = np.sort(chance.integers(CUT_MS, size=events)) + number * CUT_MS
-    rows = []
+    rows: list[dict[str, Any]] = []
     for node, moment, joins in zip(
         numbers, moments, chance.random(events) < JOINING_SHARE, strict=True
     ):

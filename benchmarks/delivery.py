@@ -127,21 +127,21 @@ def main(records: int, rounds: int, partitions: int) -> None:
             update={"stack": user.stack.model_copy(update={"folder": Path(folder)})}
         )
         with stack.running(own, services=["kafka"]) as settings:
-            names = {kind: f"bench.{kind}" for kind in ("source", "rty", "dlt")}
+            source, retry, dead_letters = topics = ("bench.source", "bench.rty", "bench.dlt")
             with open_admin(settings) as admin:
-                create(admin, [TopicLayout(name, partitions, 1, {}) for name in names.values()])
+                create(admin, [TopicLayout(name, partitions, 1, {}) for name in topics])
             with open_producer(settings) as producer:
                 produce_all(
                     producer,
                     (
-                        KafkaRecord(names["source"], VALUE, f"key-{number % KEYS:05}")
+                        KafkaRecord(source, VALUE, f"key-{number % KEYS:05}")
                         for number in range(records)
                     ),
                 )
             for _ in range(1 + rounds):
                 for name, way in ways.items():
                     config = DeliveryConfig(
-                        *names.values(), group=uuid4().hex, limits=Limits((MINUTE_MS,))
+                        source, retry, dead_letters, uuid4().hex, Limits((MINUTE_MS,))
                     )
                     rates[name].append(way(settings, config, records))
     medians = {name: statistics.median(found[1:]) for name, found in rates.items()}

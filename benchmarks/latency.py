@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -210,6 +211,10 @@ def _stream(trial: Trial, pause: float) -> list[float]:
         return [a.seconds for a in fleet.answers() if a.seconds is not None and a.sent >= began]
 
 
+def _is_seen(arrivals: Arrivals, node: UUID) -> bool:
+    return arrivals.seen(node) is not None
+
+
 def _after_pauses(trial: Trial) -> list[float]:
     """Single nodes, each after an idle time; the first one warms up what stays warm."""
     seconds = []
@@ -220,7 +225,7 @@ def _after_pauses(trial: Trial) -> list[float]:
         for number in range(trial.idle_events + 1):
             node: UUID = uuid4()
             sent = announce(producer, node)
-            _require(lambda node=node: arrivals.seen(node) is not None, "no answer")
+            _require(partial(_is_seen, arrivals, node), "no answer")
             seconds.append((arrivals.seen(node) or 0) - sent)
             if number < trial.idle_events:
                 time.sleep(trial.idle_seconds)

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -269,9 +270,9 @@ def measure(bench: Bench, rows: int, table_rows: int, rounds: int) -> dict[str, 
             )
             for number in random.sample(range(table_rows), rows)
         ]
-        turn("bare", BARE, lambda c=changes: bare(bench, c))
-        turn("store", "registration_projections", lambda c=changes: bench.write(c))
-        turn("executemany", MANY, lambda c=changes: run_executemany(c))
+        turn("bare", BARE, partial(bare, bench, changes))
+        turn("store", "registration_projections", partial(bench.write, changes))
+        turn("executemany", MANY, partial(run_executemany, changes))
         beats = [
             replace(
                 change,
@@ -281,8 +282,8 @@ def measure(bench: Bench, rows: int, table_rows: int, rounds: int) -> dict[str, 
             )
             for change in changes
         ]
-        turn("heartbeats", "registration_liveness", lambda b=beats: bench.write(b))
-        turn("in one table", ONE_TABLE, lambda b=beats: heartbeats_in_one_table(bench, b))
+        turn("heartbeats", "registration_liveness", partial(bench.write, beats))
+        turn("in one table", ONE_TABLE, partial(heartbeats_in_one_table, bench, beats))
     return {
         name: Seconds(*map(statistics.median, zip(*counted[1:], strict=True)))
         for name, counted in taken.items()

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -98,7 +99,7 @@ def record(topic: str, one: ModelRegistrationSnapshot) -> KafkaRecord:
     return KafkaRecord(topic, one.model_dump_json().encode(), one.to_kafka_key(), [header])
 
 
-def consume(settings: Settings, topic: str, handle: Callable[[list[Message]], None]) -> None:
+def consume(settings: Settings, topic: str, handle: Callable[[list[Message]], object]) -> None:
     """Every record of the topic, as librdkafka hands it over."""
     config = {"enable.partition.eof": True, "fetch.wait.max.ms": 50}
     with open_consumer(settings, None, **config) as consumer:
@@ -190,7 +191,7 @@ def load_command(entities: int, rounds: int) -> None:
     with filled_topic(entities) as (settings, topic):
         for _ in range(1 + rounds):
             for name, way in ways.items():
-                taken[name].append(timed(lambda way=way: way(settings, topic)))
+                taken[name].append(timed(partial(way, settings, topic)))
         wall, processor = (
             {name: statistics.median(t[kind] for t in times[1:]) for name, times in taken.items()}
             for kind in (0, 1)

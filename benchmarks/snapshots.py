@@ -29,7 +29,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import count, product
 from pathlib import Path
 from random import sample
@@ -232,10 +231,10 @@ def publish_command(rows: int, warmup: int, rounds: int, only: tuple[str, ...]) 
     """From rows in PostgreSQL to acknowledged records."""
     with servers() as settings:
         contest = Publishing(settings, rows)
-        ways = {
-            "bare": partial(contest.bare, **BULK_IN_TRANSACTIONS),
+        ways: dict[str, Callable[[ModelSnapshotTopicConfig], Taken]] = {
+            "bare": lambda topic: contest.bare(topic, **BULK_IN_TRANSACTIONS),
             "reported": contest.bare,
-            "as it comes": partial(contest.bare, **ITS_OWN_SETTINGS),
+            "as it comes": lambda topic: contest.bare(topic, **ITS_OWN_SETTINGS),
             "ready": contest.ready,
             "rows": contest.from_rows,
             "relay": contest.from_outbox,
