@@ -106,7 +106,7 @@ def test_a_fleet_on_the_broker_arrives_once_and_folds_to_what_was_announced(
         for change in fold.changes.values()
     )
     assert standings == summary.states
-    assert {"closed", "active", "ack_timed_out", "rejected"} <= set(summary.states)
+    assert {"closed", "active", "ack_timed_out"} <= set(summary.states)
 
 
 def test_the_partition_of_a_record_is_the_one_that_the_client_chooses(
