@@ -144,7 +144,9 @@ def serve(
             domain=platform.domain,
         ) as relay,
         watching_records(platform) as wait,
-        Publisher(relay, account, large_batch=platform.settings.pages.events_at_hand) as publisher,
+        Publisher(
+            relay, account, large_batch=platform.settings.pages.small_cut_events
+        ) as publisher,
     ):
         account.drained = drain(
             spark,
