@@ -18,7 +18,7 @@ from onex_platform.deadlines import guard_rules
 from onex_platform.deadlines.guard_rules import GuardPolicy, Hold
 from onex_platform.domain.events import LogEvent
 from onex_platform.domain.identity import FACT_NAMESPACE
-from onex_platform.engines.postgres.database import Cursor, fetch_one
+from onex_platform.engines.postgres.database import Cursor, array_of, fetch_one
 from onex_platform.projections import overdue
 
 # Those of the window that are not active any more belonged to the fleet when the window began.
@@ -84,25 +84,6 @@ class ExpiryGuard:
         """How many overdue nodes were not let through."""
         return sum(tenant.held for tenant in self._tenants.values())
 
-    def count(self, cursor: Cursor, names: Iterable[str]) -> None:
-        """Count what was declared of these tenants, and again for each page of a scan: one beside
-        this one may have declared some as well.
-
-        What a dry run lets pass is in no database, so it counts for itself.
-        """
-        for name in names:
-            known = self._tenants.get(name)
-            if known is None:
-                self._tenants[name] = self._load(cursor, name)
-            elif not self._dry_run:
-                self._tenants[name] = replace(
-                    self._load(cursor, name),
-                    active=known.active,
-                    gone=known.gone,
-                    counted=known.counted,
-                    held=known.held,
-                )
-
     def admit(self, cursor: Cursor, facts: Iterable[LogEvent]) -> list[AllowedExpiry]:
         """Of expiries, oldest deadline first, those that may be declared in this transaction."""
         by_tenant: dict[str, list[LogEvent]] = {}
@@ -111,7 +92,7 @@ class ExpiryGuard:
         return [
             admitted
             for name, expiries in by_tenant.items()
-            for admitted in self._admit(cursor, self._tenant(cursor, name), expiries)
+            for admitted in self._admit(cursor, self._recounted(cursor, name), expiries)
         ]
 
     def close(self, cursor: Cursor) -> None:
@@ -142,7 +123,7 @@ class ExpiryGuard:
         believed = [fact for fact in expiries if _is_before(fact, tenant.believed_before)]
         doubted = [fact for fact in expiries if not _is_before(fact, tenant.believed_before)]
         allowed = doubted[: self._allowance(cursor, tenant, len(doubted))]
-        held = len(doubted) - len(allowed)
+        held = self._undeclared(cursor, doubted[len(allowed) :])
         tenant.recent += len(allowed)
         tenant.drained += len(allowed)
         tenant.held += held
@@ -152,6 +133,18 @@ class ExpiryGuard:
             *(AllowedExpiry(fact, guarded=False) for fact in believed),
             *(AllowedExpiry(fact, guarded=True) for fact in allowed),
         ]
+
+    def _undeclared(self, cursor: Cursor, expiries: Sequence[LogEvent]) -> int:
+        """How many of these nobody has declared since they were looked up: a scan beside this one
+        may have, and what it declared is not held."""
+        if not expiries:
+            return 0
+        query = (
+            "SELECT count(*) AS expiries FROM declared_expiries"
+            " WHERE domain = %s AND event_id = ANY(%s::uuid[])"
+        )
+        ids = array_of(fact.event_id for fact in expiries)
+        return len(expiries) - int(fetch_one(cursor, query, [self._domain, ids]).expiries)
 
     def _allowance(self, cursor: Cursor, tenant: _Tenant, wanted: int) -> int:
         if tenant.hold is not None:
@@ -171,6 +164,22 @@ class ExpiryGuard:
         if name not in self._tenants:
             self._tenants[name] = self._load(cursor, name)
         return self._tenants[name]
+
+    def _recounted(self, cursor: Cursor, name: str) -> _Tenant:
+        """As the database has it by now: a scan beside this one may have declared some as well.
+
+        What a dry run lets pass is in no database, so it counts for itself.
+        """
+        known = self._tenants.get(name)
+        if known is not None and not self._dry_run:
+            self._tenants[name] = replace(
+                self._load(cursor, name),
+                active=known.active,
+                gone=known.gone,
+                counted=known.counted,
+                held=known.held,
+            )
+        return self._tenant(cursor, name)
 
     def _load(self, cursor: Cursor, name: str) -> _Tenant:
         which = {"domain": self._domain, "tenant": name, "now": self._now}

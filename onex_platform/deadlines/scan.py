@@ -264,10 +264,6 @@ class _Run:
         page = overdue.read_page(
             cursor, self._domain, kind, self._before, after, size, self._ack_window, self._tenant
         )
-        if kind is Kind.LIVENESS_EXPIRED:
-            # Before what is declared is looked up: a scan beside this one goes on declaring, and
-            # what it declared in between must not count as held.
-            self._guard.count(cursor, {one.tenant for one in page.passed})
         facts = undeclared(cursor, self._domain, page.passed, now)
         account.unpublished += page.unpublished
         account.waiting += len(page.passed) - len(facts)

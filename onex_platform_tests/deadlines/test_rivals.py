@@ -136,7 +136,6 @@ def test_what_another_scan_declares_meanwhile_counts_against_the_limit(watched: 
                 *(cursor, domain, EnumEventKind.LIVENESS_EXPIRED, NOW),
                 *(overdue.BEGINNING, last, MINUTE),
             )
-            guard.count(cursor, [TENANT])
             admitted = guard.admit(cursor, undeclared(cursor, domain, page.passed[first:], NOW))
             note_expiries(cursor, admitted, NOW)
             return len(admitted)
@@ -144,3 +143,19 @@ def test_what_another_scan_declares_meanwhile_counts_against_the_limit(watched: 
     assert declared(ours, 0, 5) == 5
     assert declared(theirs, 5, 13) == 8
     assert declared(ours, 13, 100) == 2
+
+
+def test_what_another_scan_declared_since_it_was_looked_up_is_not_held(watched: Watched) -> None:
+    watched.active(100, at(0))
+    domain, settings = watched.archive.domain, watched.archive.settings
+    ours, theirs = (ExpiryGuard(domain, settings, NOW) for _ in range(2))
+    with watched.store.transaction() as cursor:
+        page = overdue.read_page(
+            *(cursor, domain, EnumEventKind.LIVENESS_EXPIRED, NOW),
+            *(overdue.BEGINNING, 100, MINUTE),
+        )
+        facts = undeclared(cursor, domain, page.passed, NOW)
+        with watched.store.transaction() as other:
+            note_expiries(other, theirs.admit(other, facts), NOW)
+        assert ours.admit(cursor, facts) == []
+    assert ours.held == theirs.held == 85
