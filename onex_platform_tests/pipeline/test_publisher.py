@@ -92,15 +92,21 @@ def test_whoever_leaves_waits_for_what_is_under_way() -> None:
 
 
 def test_what_a_large_batch_led_to_waits_for_one_cut_and_then_the_loop_for_it() -> None:
-    relay = Relay(lambda: RelayAccount(snapshots=1))
+    ended = threading.Event()
+
+    def outcome() -> RelayAccount:
+        ended.set()
+        return RelayAccount(snapshots=1)
+
+    relay = Relay(outcome)
     publish, account = publisher(relay)
     herd, stragglers = DrainAccount(rows=60, facts=60), DrainAccount(rows=65, facts=65)
     with publish:
         assert publish(herd)
         assert not relay.begun.acquire(blocking=False)
-        relay.let.release()
-        publish(stragglers)  # comes back when it is published
-        assert relay.begun.acquire(blocking=False)
+        threading.Timer(0.2, relay.let.release).start()
+        publish(stragglers)
+        assert ended.is_set()
         publish.finish(stragglers)
         assert account.published.snapshots == 1
         relay.let.release()

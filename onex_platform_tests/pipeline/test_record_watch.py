@@ -19,6 +19,7 @@ from onex_platform.pipeline import record_watch
 from onex_platform.pipeline.record_watch import watching_records
 from onex_platform_tests.support.archives import open_archive
 from onex_platform_tests.support.broker import send, sent
+from onex_platform_tests.support.waiting import let_clock_pass
 
 pytestmark = pytest.mark.servers
 
@@ -63,6 +64,25 @@ def test_a_record_wakes_once_until_the_log_has_it(
         pauses.clear()
         wait(LONG)
         assert len(pauses) == 1
+
+
+def test_a_record_behind_one_that_nobody_waited_for_wakes_as_well(
+    pipeline_settings: Settings, pauses: list[float]
+) -> None:
+    settings, woken, rounds = pipeline_settings, 0, 5
+    with open_archive(settings) as archive, watching_records(archive.platform) as wait:
+        wait(SHORT)
+        for _ in range(rounds):
+            # It is fetched, and taken by a cut before anybody waits.
+            send(settings, [sent(Kind.NODE_HEARTBEAT, "node-1")])
+            let_clock_pass(datetime.now(UTC) + timedelta(seconds=0.1))
+            archive.take_cut(NO_SPARK, datetime.now(UTC) + timedelta(seconds=1))
+            pauses.clear()
+            send(settings, [sent(Kind.NODE_HEARTBEAT, "node-1")])
+            wait(SHORT)
+            woken += any(pause > settling(settings).seconds for pause in pauses)
+            archive.take_cut(NO_SPARK, datetime.now(UTC) + timedelta(seconds=1))
+    assert woken > rounds / 2  # a busy machine may be late once
 
 
 def test_a_broker_that_is_away_is_not_asked_again_and_again(
